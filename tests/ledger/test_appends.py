@@ -22,7 +22,7 @@ from headrace.ledger import (
     Read,
     Reject,
     RejectCount,
-    Span,
+    StatusSpan,
 )
 from headrace.ledger.heads import MOST_IN_TAIL
 from headrace.types import Epoch, Offset, RelationId
@@ -190,10 +190,12 @@ def test_rejects_that_are_acknowledged_stay_and_are_counted_apart(
 
 
 def test_spans_replace_those_that_are_known_and_end_with_their_time(ledger: Ledger) -> None:
-    ledger.spans.put([Span(5, 10, {"rows": 1}), Span(5, 15, {"rows": 2}), Span(60, 0, {})], {})
-    ledger.spans.put([Span(5, 15, {"rows": 3})], {5: 16, 60: 0})
-    assert ledger.spans.since(5, 0) == (Span(5, 15, {"rows": 3}),)
-    assert ledger.spans.since(60, 59) == (Span(60, 0, {}),)
+    ledger.spans.put(
+        [StatusSpan(5, 10, {"rows": 1}), StatusSpan(5, 15, {"rows": 2}), StatusSpan(60, 0, {})], {}
+    )
+    ledger.spans.put([StatusSpan(5, 15, {"rows": 3})], {5: 16, 60: 0})
+    assert ledger.spans.since(5, 0) == (StatusSpan(5, 15, {"rows": 3}),)
+    assert ledger.spans.since(60, 59) == (StatusSpan(60, 0, {}),)
     assert ledger.spans.since(60, 60) == ()
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.history import RUNGS, History, of_relation, rung, totals
-from headrace.server.status import StatusSample
+from headrace.server.history import RUNGS, StatusHistory, StatusSample, of_relation, rung, totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.ledger import Span
+    from headrace.ledger import StatusSpan
 
 START = 1_800_000_000.0  # begins spans of each length
 IDLE = StatusSample(START, 7, START, 0, 0, None, 0.0, 0, 0.0, 1, 2, {"v": (0, 0.0)}, {"s": 9}, {"s": 0.0})  # fmt: skip
@@ -24,15 +23,15 @@ IDLE = StatusSample(START, 7, START, 0, 0, None, 0.0, 0, 0.0, 1, 2, {"v": (0, 0.
 class Kept:
     """Spans in memory, as the ledger keeps them."""
 
-    spans: dict[tuple[int, int], Span] = field(default_factory=dict)
+    spans: dict[tuple[int, int], StatusSpan] = field(default_factory=dict)
     puts: int = 0
     fails: bool = False
 
-    def since(self, seconds: int, at: float) -> list[Span]:
+    def since(self, seconds: int, at: float) -> list[StatusSpan]:
         found = (s for s in self.spans.values() if s.seconds == seconds and s.at > at - seconds)
         return sorted(found, key=lambda each: each.at)
 
-    def put(self, spans: Sequence[Span], oldest: Mapping[int, float]) -> None:
+    def put(self, spans: Sequence[StatusSpan], oldest: Mapping[int, float]) -> None:
         if self.fails:
             raise HeadraceError(Code.UNAVAILABLE, "the ledger does not answer")
         self.puts += 1
@@ -49,13 +48,13 @@ def busy(at: float, rows: float = 10.0, pending: int = 3) -> StatusSample:
     )  # fmt: skip
 
 
-def lived(history: History, begin: float, seconds: int, sample: StatusSample) -> None:
+def lived(history: StatusHistory, begin: float, seconds: int, sample: StatusSample) -> None:
     for second in range(seconds):
         history.add(replace(sample, at=begin + second))
 
 
 def test_spans_have_sums_and_extremes_of_their_samples() -> None:
-    history = History(Kept())
+    history = StatusHistory(Kept())
     lived(history, START, 60, busy(START))
     history.add(busy(START + 60, pending=8))
     spans = history.since(60, START)
@@ -73,7 +72,7 @@ def test_spans_have_sums_and_extremes_of_their_samples() -> None:
 
 def test_what_happens_is_stored_every_ten_seconds_and_idleness_every_minute() -> None:
     kept = Kept()
-    history = History(kept)
+    history = StatusHistory(kept)
     lived(history, START, 61, busy(START))
     assert kept.puts == 6
     lived(history, START + 61, 600, IDLE)
@@ -83,10 +82,10 @@ def test_what_happens_is_stored_every_ten_seconds_and_idleness_every_minute() ->
 
 def test_the_history_of_a_restart_is_one_and_its_rows_are_bounded() -> None:
     kept = Kept()
-    first = History(kept)
+    first = StatusHistory(kept)
     lived(first, START, 300, busy(START))
     first.close()
-    second = History(kept)
+    second = StatusHistory(kept)
     lived(second, START + 303, 30, busy(START))
     (span,) = second.since(600, START)
     assert span.figures["epochs"] == 2 * 330
@@ -99,7 +98,7 @@ def test_the_history_of_a_restart_is_one_and_its_rows_are_bounded() -> None:
 
 def test_a_ledger_that_does_not_answer_loses_no_span() -> None:
     kept = Kept(fails=True)
-    history = History(kept)
+    history = StatusHistory(kept)
     lived(history, START, 120, busy(START))
     assert len(history.since(60, START)) == 2
     kept.fails = False

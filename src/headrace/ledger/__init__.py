@@ -56,8 +56,6 @@ from headrace.ledger.records import (
     ProducerPosition,
     Read,
     Reject,
-    RejectCount,
-    RejectRecord,
     RepairedView,
     RepairPath,
     Retired,
@@ -66,11 +64,12 @@ from headrace.ledger.records import (
     Segment,
     SegmentFile,
     Slice,
-    Span,
 )
+from headrace.ledger.rejects import RejectCount, RejectRecord
 from headrace.ledger.rewinding import LedgerCopy
 from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
 from headrace.ledger.settings import STORE_SETTING
+from headrace.ledger.spans import StatusSpan
 from headrace.ledger.writers import Waits, refuses
 from headrace.ledger.written_files import FileKey, SmallFile
 
@@ -134,7 +133,7 @@ __all__ = [
     "SegmentFile",
     "Slice",
     "SmallFile",
-    "Span",
+    "StatusSpan",
     "Waits",
     "branch_directory",
     "data_directory",

@@ -124,39 +124,6 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class RejectRecord:
-    """A rejected row in the ledger, with its number. Times are in Unix seconds."""
-
-    reject: Reject
-    at: float
-    id: int
-    acknowledged_at: float | None = None
-    """When somebody said that it needs no attention any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class RejectCount:
-    """How many rows of a relation were rejected, and how many of them were acknowledged."""
-
-    rejected: int
-    acknowledged: int
-
-    @property
-    def unacknowledged(self) -> int:
-        """How many still ask for attention."""
-        return self.rejected - self.acknowledged
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """How the database did in ``seconds`` from ``at`` on, in Unix seconds."""
-
-    seconds: int
-    at: int
-    figures: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Correction:
     """Why changes of a stream's log amend earlier events; ``origin`` has JSON values by name."""
 

@@ -8,13 +8,37 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import Reject, RejectCount, RejectRecord
+from headrace.ledger.records import Reject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class RejectRecord:
+    """A rejected row in the ledger, with its number. Times are in Unix seconds."""
+
+    reject: Reject
+    at: float
+    id: int
+    acknowledged_at: float | None = None
+    """When somebody said that it needs no attention any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectCount:
+    """How many rows of a relation were rejected, and how many of them were acknowledged."""
+
+    rejected: int
+    acknowledged: int
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many still ask for attention."""
+        return self.rejected - self.acknowledged
 
 
 @dataclass(frozen=True, slots=True)

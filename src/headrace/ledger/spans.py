@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,12 +16,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusSpan:
+    """How the database did in ``seconds`` from ``at`` on, in Unix seconds."""
+
+    seconds: int
+    at: int
+    figures: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Spans:
     """Spans by their length and begin; those that are too old are deleted as others are stored."""
 
     _transactions: Transactions
 
-    def since(self, seconds: int, at: float) -> tuple[Span, ...]:
+    def since(self, seconds: int, at: float) -> tuple[StatusSpan, ...]:
         """Return the spans of so many seconds that end after a time, oldest first."""
         its = schema.spans.c
         query = (
@@ -32,10 +40,10 @@ class Spans:
         )
         with self._transactions.reading() as connection:
             return tuple(
-                Span(row.seconds, row.at, row.figures) for row in connection.execute(query)
+                StatusSpan(row.seconds, row.at, row.figures) for row in connection.execute(query)
             )
 
-    def put(self, spans: Sequence[Span], oldest: Mapping[int, float]) -> None:
+    def put(self, spans: Sequence[StatusSpan], oldest: Mapping[int, float]) -> None:
         """Store spans, in place of those that are known by the same length and begin.
 
         Those of each length that ended before its ``oldest`` time are deleted.

@@ -1,8 +1,8 @@
 """How the database did over a day, at falling resolution, across restarts.
 
-Samples of a second are summed up in spans of 5 seconds, a minute and 10 minutes, each of which the
-ledger keeps for a while: a bounded number of small rows. They are stored some seconds late, all in
-one transaction, and of a database in which nothing happens once a minute.
+Samples of a second are summed up in spans of 5 seconds, a minute and 10 minutes. The ledger keeps
+each for a while: a bounded number of small rows. They are stored some seconds late, all in one
+transaction; while nothing happens, once a minute.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.errors import HeadraceError
-from headrace.ledger import Span
+from headrace.ledger import StatusSpan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.server.status import StatusSample
 
 _log = logging.getLogger(__name__)
 
@@ -34,20 +33,51 @@ _MOST: Final = ("pending", "seconds", "statements", "subscribers")
 _LAST: Final = ("epoch", "committed_at")
 
 
+@dataclass(frozen=True, slots=True)
+class StatusSample:
+    """The state of the database in one second.
+
+    ``epochs`` were committed, in ``epoch_seconds`` each on average; ``narrow`` of them ran in this
+    process, and not as Spark jobs. ``rows`` were appended to logs per second; None in the first
+    sample. ``views`` has, by name, the number of changes that a view does not show yet, and the
+    seconds that the oldest has waited. ``seconds`` is the maximum wait of the running views that
+    are maintained in every epoch.
+    """
+
+    at: float
+    epoch: int
+    committed_at: float
+    epochs: int
+    narrow: int
+    epoch_seconds: float | None
+    rows: float | None
+    pending: int
+    seconds: float
+    statements: int
+    subscribers: int
+    views: dict[str, tuple[int | None, float]]
+    sources: dict[str, int]
+    """The ends of the logs of streams and tables."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """The changes per second of streams and tables since the sample before."""
+    error: str | None = None
+    """Why no epochs are made; None if they are made."""
+
+
 class StoredSpans(Protocol):
     """Where spans are kept."""
 
-    def since(self, seconds: int, at: float) -> Sequence[Span]:
+    def since(self, seconds: int, at: float) -> Sequence[StatusSpan]:
         """Return the spans of so many seconds that end after a time, oldest first."""
 
-    def put(self, spans: Sequence[Span], oldest: Mapping[int, float]) -> None:
+    def put(self, spans: Sequence[StatusSpan], oldest: Mapping[int, float]) -> None:
         """Store spans, and delete those that ended before the oldest time of their length."""
 
 
-def first(span: Span) -> dict[str, Any]:
-    """Return the figures of a span of which nothing is known yet."""
+def first(at: int) -> dict[str, Any]:
+    """Return the figures of a span before its first sample."""
     return {
-        "until": float(span.at),
+        "until": float(at),
         "samples": 0,
         "took": 0.0,
         "appended": 0.0,
@@ -60,8 +90,8 @@ def first(span: Span) -> dict[str, Any]:
 def added(figures: dict[str, Any], sample: StatusSample, passed: float) -> dict[str, Any]:
     """Return the figures of a span with those of a sample, ``passed`` seconds after the last one.
 
-    Of views and sources, there are those of which something is to be said: a view with its most
-    pending changes and its longest wait, a source with how many changes it took.
+    A view is there if changes waited for it, with the most of them and the longest wait; a source
+    if it took changes, with their number.
     """
     views = dict(figures["views"])
     for name, (pending, seconds) in sample.views.items():
@@ -91,13 +121,13 @@ def _is_idle(figures: Mapping[str, Any]) -> bool:
 
 
 @dataclass(slots=True)
-class History:
+class StatusHistory:
     """Sums samples up, stores the sums, and reads them back. Thread-safe."""
 
     stored: StoredSpans
-    _open: dict[int, Span] = field(default_factory=dict)
+    _open: dict[int, StatusSpan] = field(default_factory=dict)
     """The span of each length that has not ended."""
-    _unstored: list[Span] = field(default_factory=list)
+    _unstored: list[StatusSpan] = field(default_factory=list)
     """Spans that have ended since the last time that some were stored."""
     _stored_at: float | None = None
     _sampled_at: float | None = None
@@ -118,8 +148,8 @@ class History:
                 if known is not None and known.at != at:
                     self._unstored.append(known)
                     known = None
-                figures = first(Span(seconds, at, {})) if known is None else dict(known.figures)
-                self._open[seconds] = Span(seconds, at, added(figures, sample, passed))
+                figures = first(at) if known is None else dict(known.figures)
+                self._open[seconds] = StatusSpan(seconds, at, added(figures, sample, passed))
             late = sample.at - self._stored_at
             idle = all(_is_idle(each.figures) for each in self._unstored)
             if late >= (_IDLE_SECONDS if idle else _STORE_SECONDS):
@@ -131,7 +161,7 @@ class History:
             if self._sampled_at is not None:
                 self._store(self._sampled_at)
 
-    def since(self, seconds: int, at: float) -> list[Span]:
+    def since(self, seconds: int, at: float) -> list[StatusSpan]:
         """Return the spans of a length of :data:`RUNGS` that end after a time, oldest first."""
         with self._lock:
             found = {each.at: each for each in self.stored.since(seconds, at)}
@@ -170,7 +200,7 @@ def rung(seconds: float) -> int:
     return next((each for each, kept in RUNGS.items() if seconds <= kept), max(RUNGS))
 
 
-def totals(spans: Iterable[Span], names: Sequence[str]) -> dict[str, list[Any]]:
+def totals(spans: Iterable[StatusSpan], names: Sequence[str]) -> dict[str, list[Any]]:
     """Return the figures of spans as those of samples, a list for each name."""
     listed = [_as_sample(each.figures, each.at) for each in spans]
     return {name: [each[name] for each in listed] for name in names}
@@ -186,7 +216,7 @@ def _as_sample(figures: Mapping[str, Any], begin: int) -> dict[str, Any]:
     }
 
 
-def of_relation(spans: Iterable[Span], name: str) -> dict[str, list[Any]]:
+def of_relation(spans: Iterable[StatusSpan], name: str) -> dict[str, list[Any]]:
     """Return the figures of a relation in spans: changes that waited, and rows a second."""
     found: dict[str, list[Any]] = {"pending": [], "seconds": [], "rows": [], "end": []}
     for each in spans:

@@ -22,7 +22,7 @@ from headrace.parts.naming import HIDDEN
 from headrace.runtime.width import Width
 from headrace.server.answers import done
 from headrace.server.entrance import asking
-from headrace.server.history import History, of_relation, rung, totals
+from headrace.server.history import StatusHistory, StatusSample, of_relation, rung, totals
 from headrace.server.requests import count
 from headrace.server.running import left
 from headrace.server.subscriptions import too_many
@@ -59,37 +59,6 @@ _NOT_MADE: Final = "epochs are not made"
 """The error shown to clients that may not see everything the original message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusSample:
-    """The state of the database in one second.
-
-    ``epochs`` were committed, in ``epoch_seconds`` each on average; ``narrow`` of them ran in this
-    process, and not as Spark jobs. ``rows`` were appended to logs per second; None in the first
-    sample. ``views`` has, by name, the number of changes that a view does not show yet, and the
-    seconds that the oldest has waited. ``seconds`` is the maximum wait of the running views that
-    are maintained in every epoch.
-    """
-
-    at: float
-    epoch: int
-    committed_at: float
-    epochs: int
-    narrow: int
-    epoch_seconds: float | None
-    rows: float | None
-    pending: int
-    seconds: float
-    statements: int
-    subscribers: int
-    views: dict[str, tuple[int | None, float]]
-    sources: dict[str, int]
-    """The ends of the logs of streams and tables."""
-    rates: dict[str, float] = field(default_factory=dict)
-    """The changes per second of streams and tables since the sample before."""
-    error: str | None = None
-    """Why no epochs are made; None if they are made."""
-
-
 _TOTALS: Final = (
     "at", "epoch", "committed_at", "epochs", "narrow", "epoch_seconds", "rows", "pending",
     "seconds", "statements", "subscribers",
@@ -114,14 +83,14 @@ class Status:
     following: FollowedRelations
     limits: Limits
     moments: deque[StatusSample] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    history: History = field(init=False)
+    history: StatusHistory = field(init=False)
     _listeners: set[Listener] = field(default_factory=set)
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
     """The ends of logs at the last sample."""
     _loop: asyncio.AbstractEventLoop | None = None
 
     def __post_init__(self) -> None:
-        self.history = History(self.reader.ledger.spans)
+        self.history = StatusHistory(self.reader.ledger.spans)
 
     async def run(self) -> None:
         """Sample once a second, until cancelled."""
