@@ -7,7 +7,7 @@ import { cellsOf, headOf } from "./rows.js";
 import { progressOf } from "./progress.js";
 import { sqlBlock } from "./sql.js";
 
-const LONGEST_SECONDS = 86400;
+const LONGEST_SECONDS = 3600;
 const PROGRESS_MILLISECONDS = 1000;
 
 /** Run a statement that lists something; return its rows as objects. */
