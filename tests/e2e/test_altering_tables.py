@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import headrace
 from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
+from headrace.parts.snapshots import Snapshots
 from length import each
 
 pytestmark = pytest.mark.spark
@@ -171,6 +174,35 @@ def test_other_alterations_are_refused(db, statement, code, text):
     assert error.code is Code(code)
     assert text in f"{error.primary} {error.detail}"
     assert db.sql("SELECT * FROM information_schema.columns").fetchall() == before
+
+
+def test_a_statement_beside_an_alteration_is_planned_again(db, monkeypatch):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, v INT)")
+    db.sql("CREATE STREAM s (k INT, v INT)")
+    db.sql("INSERT INTO t VALUES (1, 14, 10), (2, 14, 20), (3, 15, 30)")
+    db.sql("INSERT INTO s VALUES (1, 10), (2, 20)")
+    read = Snapshots.rows
+    meanwhile = []
+
+    def rows_after(*given):
+        if meanwhile:
+            other = threading.Thread(target=db.session().sql, args=(meanwhile.pop(),))
+            other.start()
+            other.join()
+        return read(*given)
+
+    monkeypatch.setattr(Snapshots, "rows", rows_after)
+    meanwhile.append("ALTER TABLE t RENAME COLUMN v TO ww")
+    assert str(db.sql("DELETE FROM t WHERE g = 14 AND k = 1")) == "1 row deleted"
+    meanwhile.append("ALTER TABLE t DROP COLUMN ww")
+    assert str(db.sql("UPDATE t SET g = 16 WHERE g = 14")) == "1 row updated"
+    meanwhile.append("ALTER STREAM s RENAME COLUMN v TO w")
+    assert str(db.sql("CORRECT STREAM s VOID WHERE k = 1")) == "1 event voided"
+    meanwhile.append("ALTER TABLE t RENAME COLUMN g TO h")
+    assert 'column "g" does not exist' in str(refused(db, "DELETE FROM t WHERE g = 16"))
+    assert not meanwhile
+    assert rows(db, "SELECT * FROM t") == [(2, 16), (3, 15)]
+    assert rows(db, "SELECT * FROM s") == [(2, 20)]
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from headrace.parts.places import in_statement
 from headrace.parts.written_rows import require_present
 from headrace.sql import Correct, quote
 from headrace.statements.changing.assignments import split_assignments, updated
-from headrace.statements.changing.targets import chosen
+from headrace.statements.changing.targets import as_defined, chosen, require_defined
 from headrace.statements.results import Progress
 from headrace.types import Offset
 
@@ -68,11 +68,14 @@ class Corrections:
         Views change by the difference, in one epoch. Before the first correction of a stream, views
         that rely on its events never changing are rebuilt.
         """
-        stream = self._stream(statement)
+        return as_defined(
+            lambda: self._stream(statement), lambda stream: self._correct(stream, statement)
+        )
+
+    def _correct(self, stream: Stream, statement: Correct) -> CorrectionResult:
         assigned = self._assigned(stream, statement)
         constants, computed = split_assignments(assigned, dict(stream.declaration.defaults))
         with self.log.correcting(stream.id):
-            stream = self._stream(statement)
             found = self._matching(stream, statement, computed)
             if not found.num_rows:
                 return CorrectionResult(stream, 0, self.reader.ledger.head.log_end(stream.id), {})
@@ -145,9 +148,10 @@ class Corrections:
             return self.reader.settled((*shape.reads, stream.id))
 
         try:
-            rows, _ = self.snapshots.rows(Span.whole(text), state, lambda _: text, (stream.id,))
+            rows, read = self.snapshots.rows(Span.whole(text), state, lambda _: text, (stream.id,))
         except HeadraceError as error:
             raise in_statement(error, statement.span) from error
+        require_defined(stream, read)
         return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span, meant
@@ -12,10 +12,15 @@ from headrace.parts.places import place_of_text
 from headrace.parts.written_rows import given_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from headrace.runtime.published import Published
     from headrace.sql import Name
     from headrace.types import Column, Offset, RelationId
+
+
+_Written = TypeVar("_Written", Stream, Table)
+_Result = TypeVar("_Result")
 
 
 class WrittenRows(NamedTuple):
@@ -28,6 +33,36 @@ class WrittenRows(NamedTuple):
     rows: int
     end: Offset
     left_out: int = 0
+
+
+class AlteredMeanwhileError(HeadraceError):
+    """The relation that a statement changes was altered while the statement read it."""
+
+
+def as_defined(find: Callable[[], _Written], run: Callable[[_Written], _Result]) -> _Result:
+    """Return what a statement does to a relation as it is defined, again if it is altered meanwhile.
+
+    ``run`` writes nothing if it fails.
+    """
+    while True:
+        relation = find()
+        try:
+            return run(relation)
+        except AlteredMeanwhileError:
+            continue
+        except HeadraceError:
+            if find() == relation:
+                raise
+
+
+def require_defined(relation: Stream | Table, state: Published) -> None:
+    """Raise if a statement has read rows in a state in which the relation has another definition.
+
+    Raises:
+        AlteredMeanwhileError: for :func:`as_defined`.
+    """
+    if state.catalog.by_id.get(relation.id) != relation:
+        raise AlteredMeanwhileError(Code.CONFLICT, f'{relation.kind} "{relation.name}" was altered')
 
 
 def target_named(catalog: Catalog, name: Name) -> Stream | Table:

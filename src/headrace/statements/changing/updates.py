@@ -14,7 +14,13 @@ from headrace.parts.written_rows import require_present, weighted
 from headrace.serving import key_values
 from headrace.sql import Delete, Truncate, Update, quote
 from headrace.statements.changing.assignments import split_assignments, updated
-from headrace.statements.changing.targets import WrittenRows, chosen, table_named
+from headrace.statements.changing.targets import (
+    WrittenRows,
+    as_defined,
+    chosen,
+    require_defined,
+    table_named,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +43,12 @@ class Updates:
 
     def update(self, statement: Update) -> WrittenRows:
         """Replace the matching rows; all are read before this statement's changes."""
-        table = table_named(self.reader.catalog, statement.target)
+        return as_defined(
+            lambda: table_named(self.reader.catalog, statement.target),
+            lambda table: self._update(table, statement),
+        )
+
+    def _update(self, table: Table, statement: Update) -> WrittenRows:
         names = table.schema.names
         for assignment in statement.assignments:
             chosen(table, (assignment.column,), assignment.span)
@@ -72,7 +83,12 @@ class Updates:
 
     def delete(self, statement: Delete) -> WrittenRows:
         """Delete the matching rows; all are read before this statement's changes."""
-        table = table_named(self.reader.catalog, statement.target)
+        return as_defined(
+            lambda: table_named(self.reader.catalog, statement.target),
+            lambda table: self._delete(table, statement),
+        )
+
+    def _delete(self, table: Table, statement: Delete) -> WrittenRows:
         text = ", ".join(quote(name) for name in table.schema.names)
 
         def changed() -> Changed:
@@ -123,9 +139,11 @@ class Updates:
 
         whole, also = Span.whole(text), (table.id,)
         try:
-            return self.snapshots.rows(whole, state, lambda _: text, also)
+            rows, read = self.snapshots.rows(whole, state, lambda _: text, also)
         except HeadraceError as error:
             raise in_statement(error, span) from error
+        require_defined(table, read)
+        return rows, read
 
 
 def _require_distinct(table: Table, rows: pa.Table, span: Span) -> None:
