@@ -40,7 +40,7 @@ class AlteredMeanwhileError(HeadraceError):
 
 
 def as_defined(find: Callable[[], _Written], run: Callable[[_Written], _Result]) -> _Result:
-    """Return what a statement does to a relation as it is defined, again if it is altered meanwhile.
+    """Return what a statement does to a relation as defined; again if it is altered meanwhile.
 
     ``run`` writes nothing if it fails.
     """
