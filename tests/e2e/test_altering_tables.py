@@ -36,25 +36,44 @@ def test_rows_and_history_have_the_present_columns(tmp_path, spark):
         db.flush()
         assert str(db.sql("ALTER TABLE t DROP COLUMN a")) == 'dropped "a" of table t'
         said = str(db.sql("ALTER TABLE t ADD COLUMN a STRING DEFAULT 'new'"))
-        assert said == 'added "a" to table t: NULL in rows that it has'
+        assert said == 'added "a" to table t: rows that it has have the default'
+        again = "ALTER TABLE t ADD COLUMN IF NOT EXISTS a STRING DEFAULT 'other'"
+        assert str(db.sql(again)) == 'table t has "a"'
+        db.sql("ALTER TABLE t DROP COLUMN IF EXISTS nothing")
         db.sql("ALTER TABLE t RENAME COLUMN k TO id")
         db.sql("INSERT INTO t (id) VALUES ('w')")
         db.sql("DELETE FROM t WHERE id = 'y'")
-        assert rows(db, "SELECT * FROM t") == [("w", 7, "new"), ("x", 10, None), ("z", None, None)]
-        assert rows(db, "SELECT * FROM t WHERE id = 'x'") == [("x", 10, None)]
-        assert rows(db, "SELECT upper(id) FROM t WHERE a = 'new'") == [("W",)]
+        assert rows(db, "SELECT * FROM t") == [
+            ("w", 7, "new"),
+            ("x", 10, "new"),
+            ("z", None, "new"),
+        ]
+        assert rows(db, "SELECT * FROM t WHERE id = 'x'") == [("x", 10, "new")]
+        assert rows(db, "SELECT upper(id) FROM t WHERE a = 'new'") == [("W",), ("X",), ("Z",)]
         assert rows(db, f"SELECT * FROM t AS OF EPOCH {first}") == [
-            ("x", 10, None), ("y", 20, None), ("z", None, None)
+            ("x", 10, "new"), ("y", 20, "new"), ("z", None, "new")
         ]  # fmt: skip
         db.sql("INSERT INTO t VALUES ('x', 11, 'again') ON CONFLICT (id) DO UPDATE SET v = 12")
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
-        assert rows(db, "SELECT * FROM t") == [("w", 7, "new"), ("x", 12, None), ("z", None, None)]
+        assert rows(db, "SELECT * FROM t") == [
+            ("w", 7, "new"),
+            ("x", 12, "new"),
+            ("z", None, "new"),
+        ]
         assert rows(db, "SELECT * FROM n") == [(12, 1), (7, 1), (None, 1)]
         db.sql("DROP MATERIALIZED VIEW n")
+        db.sql("CREATE MATERIALIZED VIEW n AS SELECT a, count(*) AS n FROM t GROUP BY a")
+        assert rows(db, "SELECT * FROM n") == [("new", 3)]
+        db.sql("UPDATE t SET a = NULL WHERE id = 'x'")
+        assert rows(db, "SELECT * FROM n") == [("new", 2), (None, 1)]
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+        assert "can become INT or BIGINT." in refused(db, "ALTER TABLE t ALTER v TYPE DATE").hint
         db.sql("ALTER TABLE t ALTER COLUMN v TYPE INT")
         db.sql("UPDATE t SET v = 70000 WHERE v IS NULL")
         db.sql("CREATE INDEX by_v ON t (v)")
         assert rows(db, "SELECT id FROM t WHERE v = 70000") == [("z",)]
+        error = refused(db, "SELECT * FROM t AS OF TIMESTAMP '2999-01-01 00:00:00'")
+        assert error.primary == "the time has not come yet"
         ((*_, verdict),) = db.sql("RECONCILE TABLE t SAMPLE 100 PERCENT").fetchall()
         assert verdict == "equal"
         assert refused(db, "INSERT INTO t (k) VALUES ('q')").hint == 'It was renamed to "id".'

@@ -21,6 +21,7 @@ from headrace.branches.places import IDS, SETTING, Begun, Branch, Places
 from headrace.catalog import Catalog, View, relation_of_json
 from headrace.errors import Code, HeadraceError, not_written
 from headrace.ledger import LEDGER, Ledger, LedgerCopy, Mode, branch_directory
+from headrace.parts.naming import shown_name
 from headrace.runtime.published import REFILLED, WAITING
 from headrace.spine import mounts
 from headrace.types import RelationId
@@ -126,7 +127,8 @@ class Branches:
         left_out: dict[str, Any] = dict.fromkeys(LEFT_OUT_SETTINGS)
         change.set({**left_out, SETTING: beginning})
         change.renew()
-        names = tuple(view.name for view in views)
+        catalog = _catalog(change)
+        names = tuple(shown_name(view, catalog) for view in views)
         return Created(name, change.epoch, kept.without, names), beginning
 
     def _ids(self, begun: Ledger) -> tuple[list[str], list[str]]:
@@ -180,10 +182,13 @@ class Branches:
         self.places.recover()
 
 
+def _catalog(change: CopyChange) -> Catalog:
+    return Catalog.of(map(relation_of_json, change.definitions().values()))
+
+
 def _filled_again(change: CopyChange, refilled: Iterable[RelationId]) -> list[View]:
     """Return the views that have to be filled again, with those above, in an order that works."""
-    definitions = change.definitions()
-    catalog = Catalog.of(relation_of_json(value) for value in definitions.values())
+    catalog = _catalog(change)
     wanted = {id_ for id_ in refilled if id_ in catalog.by_id}
     above = {each.id for id_ in wanted for each in catalog.dependants(id_)}
     return [view for view in catalog.views_in_order() if view.id in wanted | above]

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
 _OF_NULL: Final = re.compile(r"(count|isnull|isnotnull)\(<([\d.]*):[\w(),]*>\)")
 """Functions of a column that only ask whether it is NULL, whatever its type."""
+_ALIKE: Final = frozenset(
+    """
+    AggregateExpression And AttributeReference Average CaseWhen Cast Coalesce Count EqualNullSafe
+    EqualTo GreaterThan GreaterThanOrEqual Greatest If In IsNotNull IsNull Least LessThan
+    LessThanOrEqual Literal Not Or Sum
+    """.split()  # noqa: SIM905
+)
+"""Expressions of integers whose value does not depend on how many bytes these have."""
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
 _VARIABLE: Final = "NamedLambdaVariable"
+_CALL: Final = "AggregateExpression"
 _SHORTENED: Final = re.compile(r"\.\.\. \d+ more fields")
 
 
@@ -76,6 +86,41 @@ def bound_text(handle: Any, places: Mapping[int, str]) -> tuple[str, tuple[str, 
     if _OF_NULL.fullmatch(text):
         return _OF_NULL.sub(r"\1(<\2>)", text), ()
     return text, tuple(map(_type_of, every))
+
+
+def alike_text(handle: Any, places: Mapping[int, str]) -> Any:
+    """Return a value that is equal for expressions which compute the same from wider integers.
+
+    In it, integers have no types, and are not cast to others; all else is as in :func:`bound_text`.
+    None if that is.
+    """
+    kind, below = node_name(handle), items(handle.children())
+    if kind == "Alias" or (kind == "Cast" and _is_integer(handle) and _is_integer(below[0])):
+        return alike_text(below[0], places)
+    known = kind in _ALIKE and (
+        _is_integer(handle) or kind in (_CALL, "Average") or _type(handle) == "boolean"
+    )
+    if kind == "Cast" or not known:
+        return bound_text(handle, places)
+    found = tuple(alike_text(child, places) for child in below)
+    shown: Any = None
+    if kind == "AttributeReference":
+        shown = places.get(int(handle.exprId().id()))
+    elif kind == "Literal":
+        shown = str(handle.value())
+    elif kind == _CALL:
+        shown = bool(handle.isDistinct())
+    if None in found or (shown is None and not below):
+        return None
+    return kind, "integer" if _is_integer(handle) else _type(handle), shown, found
+
+
+def _is_integer(handle: Any) -> bool:
+    return _type(handle) in _INTEGERS
+
+
+def _type(handle: Any) -> str:
+    return str(handle.dataType().simpleString())
 
 
 def _type_of(part: Any) -> str:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headrace.catalyst import plan
-from headrace.catalyst.bound import bound_text
+from headrace.catalyst.bound import alike_text, bound_text
 from headrace.catalyst.node import FieldRole
 from headrace.catalyst.scala import items
 from headrace.circuit.circuit import (
@@ -40,15 +42,18 @@ class AlteredColumns:
     """What happened to the columns of relations.
 
     ``moved`` has, by relation, the position that each former one has now, and -1 of those that were
-    dropped; absent ones stay.
+    dropped; absent ones stay. ``widened``: whether integers may have more bytes.
     """
 
     moved: Mapping[RelationId, Mapping[int, int]] = field(default_factory=dict)
+    widened: bool = False
 
 
 def resembles(before: Circuit, after: Circuit, altered: AlteredColumns) -> bool:
     """Return whether ``after`` computes and stores what ``before`` did, over altered columns."""
-    return bool(_Bound(before, altered.moved).nodes() == _Bound(after).nodes())
+    widened = altered.widened
+    was = _Bound(before, altered.moved, widened=widened).nodes()
+    return bool(was == _Bound(after, widened=widened).nodes())
 
 
 class _Bound(CircuitStructure):
@@ -58,9 +63,12 @@ class _Bound(CircuitStructure):
         self,
         circuit: Circuit,
         moved: Mapping[RelationId, Mapping[int, int]] = MappingProxyType({}),
+        *,
+        widened: bool = False,
     ) -> None:
         super().__init__(circuit)
         self.moved = moved
+        self.widened = widened
         self.places: dict[int, str] = {}
         """Of each attribute, by its id: its place in the inputs of the node that is described."""
 
@@ -103,8 +111,12 @@ class _Bound(CircuitStructure):
         columns, places = contents.layout.columns, self.moved.get(contents.relation, {})
         at = {name: places.get(i, i) for i, name in enumerate(columns.names)}
         named = (contents.columns, contents.layout.key)
-        found = ([[at[n], str(columns.field(n).type)] for n in names] for names in named)
+        found = ([[at[n], self.type(columns.field(n).type)] for n in names] for names in named)
         return [contents.relation, *found, list(contents.present)]
+
+    def type(self, of: pa.DataType) -> str:
+        """Return the type of contents that others store."""
+        return "integer" if self.widened and pa.types.is_signed_integer(of) else str(of)
 
     def parts(self, query: plan.Plan) -> list[Any]:
         found = super().parts(query)
@@ -143,6 +155,9 @@ class _Bound(CircuitStructure):
 
         One that is not known is equal to nothing.
         """
+        if self.widened:
+            alike = alike_text(handle, self.places)
+            return object() if alike is None else alike
         found = bound_text(handle, self.places)
         return object() if found is None else [self.text(found[0]), found[1]]
 

@@ -260,7 +260,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "ALTER STREAM": Synopsis(
-        "add, drop, rename and widen columns of a stream; earlier rows are NULL in new ones",
+        "add, drop, rename and widen columns of a stream; earlier rows have a new one's default",
         "ALTER STREAM name ADD COLUMN column type [DEFAULT expression]\n"
         "ALTER STREAM name ADD COLUMNS (column type, ...)\n"
         "ALTER STREAM name DROP COLUMN [IF EXISTS] column | DROP COLUMNS (column, ...)\n"

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headrace.log.amended import superseded
 from headrace.log.segments import AMENDED, WEIGHT, read_range
 from headrace.types import Offset
+from headrace.types.earlier import filled
 from headrace.zset import EVERY_ROW
 
 if TYPE_CHECKING:
@@ -41,13 +42,15 @@ class EmbeddedLog:
         A stream's log stores no weights, because its rows are insertions, except in corrections:
         their rows have weights and the offset of the event that they amend. ``columns`` have the
         names under which the log stores them, and their present types: a column that was added
-        after a change was appended is NULL in it, and one whose type was narrower is cast. Rows
+        after a change was appended is NULL in it, or has the value that its field says, and one
+        whose type was narrower is cast. Rows
         that do not meet the restriction are left out, after reading only its columns. If the share
         is read as corrected, superseded changes are left out too.
         """
         at = share.first
         amended = None if share.corrected is None else superseded(directory, share.corrected)
-        for whole in read_range(directory, share.segments, share.first, share.end):
+        for stored in read_range(directory, share.segments, share.first, share.end):
+            whole = _completed(stored, columns)
             places = np.arange(at, at + whole.num_rows, dtype=np.int64)
             kept = _both(restriction.rows(whole), _amends_kept(whole, share.since))
             if amended is not None:
@@ -61,19 +64,22 @@ class EmbeddedLog:
             weights = (
                 batch[WEIGHT] if WEIGHT in names else pa.array(np.ones(batch.num_rows, np.int64))
             )
-            present = set(names)
-            arrays = [
-                widened(batch[each.name], each.type)
-                if each.name in present
-                else pa.nulls(batch.num_rows, each.type)
-                for each in columns
-            ]
+            arrays = [widened(batch[each.name], each.type) for each in columns]
             arrays.append(weights)
             if offsets:
                 found = pa.array(places if kept is None else places[kept])
-                arrays.append(batch[AMENDED] if AMENDED in present else found)
+                arrays.append(batch[AMENDED] if AMENDED in names else found)
             labels = [*columns.names, WEIGHT, *(["__offset"] if offsets else [])]
             yield pa.RecordBatch.from_arrays(arrays, names=labels)
+
+
+def _completed(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a segment with the columns that they lack since these were added later."""
+    known = {*rows.schema.names}
+    for each in columns:
+        if each.name not in known:
+            rows = rows.append_column(each.name, filled(each, rows.num_rows))
+    return rows
 
 
 def widened(values: pa.Array, type_: pa.DataType) -> pa.Array:

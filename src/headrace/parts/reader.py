@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published, Publisher
     from headrace.runtime.pump import Pump
     from headrace.runtime.step import Share
+    from headrace.sql import AsOfTimestamp
     from headrace.types import RelationId
 
 _LISTEN_SECONDS = 0.1
@@ -60,6 +61,21 @@ class Reader:
     def ends(self) -> Mapping[RelationId, Offset]:
         """The ends of all logs."""
         return self.ledger.head.ends
+
+    def epoch_at(self, as_of: AsOfTimestamp) -> Epoch:
+        """Return the last epoch committed at or before a time.
+
+        Raises:
+            HeadraceError: ``invalid`` if the time has not come.
+        """
+        if as_of.seconds > time.time():
+            raise HeadraceError(
+                Code.INVALID,
+                "the time has not come yet",
+                hint="Times without a zone are in UTC. Without a time, the present state is meant.",
+                span=as_of.span,
+            )
+        return self.ledger.epochs.at(as_of.seconds)
 
     # -- waiting -----------------------------------------------------------------------------
 

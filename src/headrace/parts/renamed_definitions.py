@@ -74,16 +74,18 @@ class RenamedDefinitions:
         again = f"{as_name(to)} AS {as_name(former)}"
         listed = (again if each == former else as_name(each) for each in relation.schema.names)
         columns = f"* EXCEPT ({as_name(to)}), {again}", ", ".join(listed)
+        reading = (cls.reading(relation, each, planner) for each in columns)
+        return [cls(replaced, planner.analyse), cls(not_hidden, planner.analyse), *reading]
 
-        def reading(columns: str) -> Callable[[str], str]:
-            def over(query: str) -> str:
-                places = planner.places(Span.whole(query), relation.name)
-                return under_former_names(query, places, columns)
+    @classmethod
+    def reading(cls, relation: Relation, columns: str, planner: Planner) -> Self:
+        """Return the definitions that read some columns of a relation where they read it."""
 
-            return over
+        def over(query: str) -> str:
+            places = planner.places(Span.whole(query), relation.name)
+            return under_former_names(query, places, columns)
 
-        every = (replaced, not_hidden, *map(reading, columns))
-        return [cls(each, planner.analyse) for each in every]
+        return cls(over, planner.analyse)
 
     def over(self, defined: Defined) -> Defined:
         """Return the definition of what depends on what was renamed.

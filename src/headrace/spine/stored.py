@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.types.earlier import filled
 from headrace.zset import HASH
 from headrace.zset.decimals import decimal_words
 from headrace.zset.equality import bit_width, is_text, valid, words
@@ -134,12 +135,12 @@ def in_files(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
 def _altered(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch | None:
     """Return a batch of a run file with the columns of a layout; None if others are missing."""
     arrays, known = [], {*batch.schema.names}
-    for name, type_ in zip(layout.stored_names, layout.types, strict=True):
+    for name, of in zip(layout.stored_names, layout.schema, strict=True):
         if name in known:
             column = batch.column(name)
-            arrays.append(column.cast(type_) if _widens(column.type, type_) else column)
+            arrays.append(column.cast(of.type) if _widens(column.type, of.type) else column)
         elif name in layout.stored:
-            arrays.append(pa.nulls(batch.num_rows, type_))
+            arrays.append(filled(of, batch.num_rows))
         else:
             return None
     fields = [

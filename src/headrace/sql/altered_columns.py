@@ -25,7 +25,9 @@ def with_altered_columns(created: Statement, altered: Iterable[Statement]) -> St
     for each in altered:
         match each:
             case AddColumns():
-                created = replace(created, columns=(*created.columns, *each.columns))
+                known = {column.name.lower() for column in created.columns}
+                added = (c for c in each.columns if c.name.lower() not in known)
+                created = replace(created, columns=(*created.columns, *added))
             case DropColumns():
                 gone = {column.text.lower() for column in each.dropped}
                 left = tuple(c for c in created.columns if c.name.lower() not in gone)

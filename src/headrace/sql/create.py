@@ -388,6 +388,7 @@ def take_alter(
     if not cursor.accept("ADD"):
         raise _no_alteration(cursor, first)
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     columns = Columns(cursor, kind)
     if cursor.at_symbol("("):
         columns.take()
@@ -396,7 +397,8 @@ def take_alter(
     if columns.primary_key or columns.watermark is not None:
         raise _no_alteration(cursor, first)
     cursor.expect_end()
-    return AddColumns(name, tuple(columns.definitions.values()), cursor.span(first))
+    added = tuple(columns.definitions.values())
+    return AddColumns(name, added, cursor.span(first), if_not_exists)
 
 
 def _no_alteration(cursor: Cursor, first: Token) -> HeadraceError:

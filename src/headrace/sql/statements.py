@@ -78,11 +78,12 @@ class FromSource:
 
 @dataclass(frozen=True, slots=True)
 class AddColumns(Statement):
-    """``ALTER STREAM name ADD COLUMN``."""
+    """``ALTER STREAM name ADD COLUMN [IF NOT EXISTS]``."""
 
     name: Name
     columns: tuple[ColumnDefinition, ...]
     span: Span
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)

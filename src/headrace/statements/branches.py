@@ -14,7 +14,7 @@ from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
     from headrace.branches import Branch, Branches
-    from headrace.ledger import Ledger
+    from headrace.parts.reader import Reader
     from headrace.sql import AsOf, CreateBranch, DropBranch, ShowBranches
     from headrace.types import Epoch
 
@@ -34,7 +34,7 @@ class BranchStatements:
     """Makes, drops and lists the branches of the database."""
 
     branches: Branches
-    ledger: Ledger
+    reader: Reader
 
     def create(self, statement: CreateBranch) -> str:
         """Make a branch; return what it is without."""
@@ -69,7 +69,7 @@ class BranchStatements:
 
     def _epoch(self, begins: AsOf | None) -> Epoch | None:
         if isinstance(begins, AsOfTimestamp):
-            return self.ledger.epochs.at(begins.seconds)
+            return self.reader.epoch_at(begins)
         return None if begins is None else begins.epoch
 
 

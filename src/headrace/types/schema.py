@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import Code, HeadraceError
+from headrace.types.earlier import EARLIER
 
 _NOT_KEPT = (
     CalendarIntervalType,
@@ -193,6 +194,8 @@ class Column:
     nullable: bool = True
     stored: str | None = None
     """Its name in files, if it had another one when it was declared."""
+    earlier: str | None = None
+    """Its value in rows of files that lack it; see :mod:`headrace.types.earlier`. None is NULL."""
 
     @property
     def stored_name(self) -> str:
@@ -231,6 +234,17 @@ class Schema:
         require_rows_kept(self.spark)
         return exchanged(self.spark)
 
+    @cached_property
+    def filled(self) -> pa.Schema:
+        """As ``arrow``, with the values of earlier rows; see :mod:`headrace.types.earlier`."""
+        if all(column.earlier is None for column in self.columns):
+            return self.arrow
+        pairs = zip(self.arrow, self.columns, strict=True)
+        return pa.schema(
+            field if column.earlier is None else field.with_metadata({EARLIER: column.earlier})
+            for field, column in pairs
+        )
+
     @property
     def stored_names(self) -> tuple[str, ...]:
         """The names of the columns in the segments of a log and in a table's runs, in order."""
@@ -238,14 +252,14 @@ class Schema:
 
     @cached_property
     def stored(self) -> pa.Schema:
-        """The schema in which rows are in a log: as ``arrow``, with the stored names.
+        """The schema in which rows are in a log: as ``filled``, with the stored names.
 
         Earlier segments lack columns that were added later, may have some that were dropped since,
         and narrower types of columns that were altered.
         """
         if self.stored_names == self.names:
-            return self.arrow
-        pairs = zip(self.arrow, self.stored_names, strict=True)
+            return self.filled
+        pairs = zip(self.filled, self.stored_names, strict=True)
         return pa.schema([field.with_name(name) for field, name in pairs])
 
     def in_log(self, rows: pa.Table) -> pa.Table:
@@ -276,8 +290,9 @@ class Schema:
         """Return a JSON value that :meth:`of_json` reads."""
         found = self.spark.jsonValue()
         for column, field in zip(self.columns, found["fields"], strict=True):
-            if column.stored is not None:
-                field["metadata"] = {_STORED: column.stored}
+            kept = {_STORED: column.stored, EARLIER: column.earlier}
+            if given := {key: value for key, value in kept.items() if value is not None}:
+                field["metadata"] = given
         return found
 
     @classmethod
@@ -286,7 +301,8 @@ class Schema:
         spark = StructType.fromJson(value)
         return cls(
             tuple(
-                Column(f.name, f.dataType, f.nullable, (f.metadata or {}).get(_STORED))
+                Column(f.name, f.dataType, f.nullable, known.get(_STORED), known.get(EARLIER))
                 for f in spark.fields
+                for known in (f.metadata or {},)
             )
         )

@@ -36,6 +36,13 @@ _WIDER: Final = {
     FloatType: "DOUBLE",
 }
 
+_STORED_ALIKE: Final = {
+    ByteType: "SMALLINT, INT or BIGINT",
+    ShortType: "INT or BIGINT",
+    IntegerType: "BIGINT",
+    FloatType: "DOUBLE",
+}
+
 
 def widens(former: DataType, present: DataType) -> bool:
     """Whether a type holds all values of another one as they are."""
@@ -56,9 +63,18 @@ def widens(former: DataType, present: DataType) -> bool:
             return False
 
 
-def wider_than(type_: DataType) -> str:
-    """Return the types that a column of a type may get, for messages; "" if there are none."""
+def wider_than(type_: DataType, *, stored_alike: bool) -> str:
+    """Return the types that a column of a type may get, for messages; "" if there are none.
+
+    ``stored_alike``: without those whose values a table stores in another form.
+    """
+    if stored_alike and not isinstance(type_, DecimalType):
+        return _STORED_ALIKE.get(type(type_), "")
     if isinstance(type_, DecimalType):
         whole, scale = type_.precision - type_.scale, type_.scale
+        if stored_alike:
+            return (
+                f"DECIMAL with at least {whole} digits before the point and just {scale} after it"
+            )
         return f"DECIMAL with at least {whole} digits before the point and {scale} after it"
     return _WIDER.get(type(type_), "")

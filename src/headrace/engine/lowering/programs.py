@@ -245,7 +245,7 @@ def table_layout(table: Table) -> Layout:
     """
     return Layout(
         key=table.arranged or table.primary_key or table.schema.names,
-        columns=table.schema.arrow,
+        columns=table.schema.filled,
         summed=pa.schema([pa.field(WEIGHT, pa.int64())]),
         stored=table.schema.stored_names if table.arranged else (),
     )

@@ -9,6 +9,9 @@ from headrace.catalog import Stream, Table
 from headrace.circuit.resembling import AlteredColumns
 from headrace.errors import Span, masked
 from headrace.parts.former_names import without_former
+from headrace.sql import AddColumns, DropColumns, RenameColumn
+from headrace.sql.edits import Edit, as_name, edited
+from headrace.sql.parser import parse
 from headrace.statements.defining.columns import ColumnExpressions
 from headrace.types import Schema
 
@@ -46,13 +49,14 @@ class ColumnChange:
     writers: tuple[Sink, ...] = ()
     used: HeadraceError | None = None
     refused: str = "could not go on as it is"
+    widened: bool = False
 
     @property
     def moved(self) -> AlteredColumns:
         """Where the columns are now: the new one of each that is renamed is at its place."""
         dropped = len(self.altered.schema.columns) < len(self.relation.schema.columns)
         if not dropped:
-            return AlteredColumns()
+            return AlteredColumns(widened=self.widened)
         left = {name: at for at, name in enumerate(self.altered.schema.names)}
         places = {i: left.get(name, -1) for i, name in enumerate(self.relation.schema.names)}
         return AlteredColumns({self.relation.id: places})
@@ -197,8 +201,27 @@ def own_users(relation: Stream | Table, name: str, engine: Engine) -> Iterator[s
 
 
 def with_alteration(relation: Stream | Table, span: Span) -> str:
-    """Return the statements that create a relation, with one more."""
-    return f"{relation.declaration.created_sql};\n{masked(span.source)}"
+    """Return the statements that create a relation, with one more.
+
+    If it takes back the last one, both are left out; a column that is renamed twice in a row is
+    renamed once.
+    """
+    text, new = relation.declaration.created_sql, masked(span.source)
+    (*_, last), (made,) = parse(text), parse(new)
+    before = text[: last.span.start].rstrip().removesuffix(";")
+    match last, made:
+        case AddColumns(columns=(added,)), DropColumns(dropped=(dropped,)) if (
+            added.name.lower() == dropped.text.lower()
+        ):
+            return before
+        case RenameColumn(), RenameColumn() if last.to.text.lower() == made.column.text.lower():
+            if last.column.text == made.to.text:
+                return before
+            place = made.column.span
+            again = Edit(place.start, place.end, as_name(last.column.text))
+            return f"{before};\n{edited(new, [again])}"
+        case _:
+            return f"{text};\n{new}"
 
 
 def stored_as(relation: Stream | Table, column: Column) -> Column:

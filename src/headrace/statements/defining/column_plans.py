@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
+import pyarrow as pa
 from pyspark.sql.types import ByteType, DecimalType, FloatType, IntegerType, LongType, ShortType
 
 from headrace.catalog import Sink, Stream, Table, View
@@ -13,6 +14,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import shown_name
 from headrace.parts.renamed_definitions import RenamedDefinitions
 from headrace.sql import AddColumns, DropColumns, RenameColumn, RetypeColumn
+from headrace.sql.edits import as_name
 from headrace.statements.defining.altered_columns import (
     UNIQUE,
     ColumnChange,
@@ -23,17 +25,20 @@ from headrace.statements.defining.altered_columns import (
     with_columns,
     without_columns,
 )
+from headrace.statements.defining.columns import require_free_name
 from headrace.statements.describing.lineage import column_of
 from headrace.types import Schema
+from headrace.types.earlier import encoded
 from headrace.types.widening import widens, wider_than
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from headrace.catalog import Catalog, Relation
+    from headrace.catalog import Catalog, Defined, Relation
     from headrace.engine.engine import Engine
     from headrace.parts.feeding import Feeding
     from headrace.parts.lineage import Lineages
+    from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.sql import ColumnDefinition, Name
     from headrace.sql.alter_columns import ColumnName
@@ -57,6 +62,7 @@ class ColumnPlans:
     feeding: Feeding
     engine: Engine
     relations: RelationDefinitions
+    log: Log
 
     def of(self, statement: AlteringColumns) -> ColumnChange:
         """Return the change that a statement makes, as far as its own relation allows it.
@@ -82,6 +88,12 @@ class ColumnPlans:
     def _added(self, statement: AddColumns) -> ColumnChange:
         relation = self._relation(statement.name, "adding")
         known = {column.lower() for column in relation.schema.names}
+        if statement.if_not_exists:
+            new_ones = tuple(c for c in statement.columns if c.name.lower() not in known)
+            if not new_ones:
+                has = f"{_title(relation)} has {_quoted([c.name for c in statement.columns])}"
+                return ColumnChange(relation, relation, has, statement.name.span)
+            statement = replace(statement, columns=new_ones)
         for definition in statement.columns:
             if definition.name.lower() in known:
                 raise _exists(relation, definition.name, definition.span)
@@ -93,20 +105,38 @@ class ColumnPlans:
         defaults = (
             (each.name, each.default.text) for each in statement.columns if each.default is not None
         )
-        altered = with_columns(relation, new, defaults, statement.span)
+        altered = self._filled(with_columns(relation, new, defaults, statement.span), new)
         if isinstance(altered, Table) and altered.declaration.source:
             try:
                 self.feeding.check(altered)
             except HeadraceError as error:
                 raise error.at(statement.span) from error
         done = f"added {_quoted([c.name for c in new])} to {_title(relation)}"
+        columns = ", ".join(map(as_name, relation.schema.names))
         return ColumnChange(
             relation,
             altered,
-            f"{done}: NULL in rows that it has",
+            f"{done}: {_in_earlier_rows(statement)}",
             statement.name.span,
+            (_unchanged, RenamedDefinitions.reading(relation, columns, self.engine.planner).over),
             refused="would have other columns",
         )
+
+    def _filled(self, altered: Stream | Table, new: Sequence[Column]) -> Stream | Table:
+        """Return a relation whose earlier rows have the present defaults of new columns."""
+        defaults = dict(altered.declaration.defaults)
+        given = tuple(column for column in new if column.name in defaults)
+        if not given:
+            return altered
+        other = altered.schema.columns[0]
+        alone = replace(altered, schema=Schema((other, *given)))
+        row = pa.table({other.name: pa.nulls(1, alone.schema.arrow.field(0).type)})
+        values = self.log.with_defaults(alone, row)
+        earlier = {c.name: encoded(values[c.name].combine_chunks()) for c in given}
+        columns = (
+            replace(c, earlier=earlier.get(c.name, c.earlier)) for c in altered.schema.columns
+        )
+        return replace(altered, schema=Schema(tuple(columns)))
 
     def _dropped(self, statement: DropColumns) -> ColumnChange:
         relation = self._relation(statement.name, "dropping")
@@ -148,6 +178,7 @@ class ColumnPlans:
         relation = self._relation(statement.name, "renaming")
         name = column_of(relation, statement.column.text, statement.column.span)
         to = statement.to.text
+        require_free_name(to, statement.to.span)
         _require_free(relation, name, statement.to)
         self._require_renameable(relation, name, statement.column.span)
         try:
@@ -170,9 +201,11 @@ class ColumnPlans:
         said = f'column "{name}" of {_title(relation)} is'
         if type_ == column.type:
             return ColumnChange(relation, relation, f"{said} {column.sql.upper()}", place)
+        stored = isinstance(relation, Table)
         if not widens(column.type, type_):
-            raise _not_wider(column, type_.simpleString(), span)
-        if isinstance(relation, Table) and not _is_stored_alike(column.type, type_):
+            allowed = wider_than(column.type, stored_alike=stored)
+            raise _not_wider(column, type_.simpleString(), allowed, span)
+        if stored and not _is_stored_alike(column.type, type_):
             raise _stored_otherwise(column, type_.simpleString(), span)
         users = [*own_users(relation, name, self.engine)]
         if name in relation.declaration.unique and {column.type, type_} <= {*_INTEGERS}:
@@ -188,7 +221,8 @@ class ColumnPlans:
         altered = retyped(relation, name, type_, statement.span)
         done = f"{said} {type_.simpleString().upper()} now"
         readers = tuple(self._readers(relation, name))
-        return ColumnChange(relation, altered, done, place, readers=readers)
+        integers = {column.type, type_} <= {*_INTEGERS}
+        return ColumnChange(relation, altered, done, place, readers=readers, widened=integers)
 
     # -- what refuses a change -----------------------------------------------------------------
 
@@ -332,8 +366,7 @@ def _not_altered(relation: Relation, name: Name, doing: str) -> HeadraceError:
     )
 
 
-def _not_wider(column: Column, given: str, span: Span) -> HeadraceError:
-    allowed = wider_than(column.type)
+def _not_wider(column: Column, given: str, allowed: str, span: Span) -> HeadraceError:
     return HeadraceError(
         Code.UNSUPPORTED,
         f'column "{column.name}" of type {column.sql.upper()} cannot become {given.upper()}',
@@ -343,6 +376,18 @@ def _not_wider(column: Column, given: str, span: Span) -> HeadraceError:
         else "Compute the other type in a view; or ADD COLUMN, and write both.",
         span,
     )
+
+
+def _unchanged(defined: Defined) -> Defined:
+    return defined
+
+
+def _in_earlier_rows(statement: AddColumns) -> str:
+    """Return what rows that exist have in added columns."""
+    with_default = [each.default is not None for each in statement.columns]
+    if not any(with_default):
+        return "NULL in rows that it has"
+    return "rows that it has have the default" + ("" if all(with_default) else ", or NULL")
 
 
 def _require_plain(definition: ColumnDefinition) -> None:

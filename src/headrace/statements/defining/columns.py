@@ -12,6 +12,7 @@ from headrace.formats.literals import NoLiteral, constant
 from headrace.formats.values import RejectedValueError, refuse, type_name
 from headrace.parts.renamed_queries import RenamedColumn, with_other_variables
 from headrace.parts.renamed_queries import renamed as in_query
+from headrace.serving import CHANGE_COLUMNS
 from headrace.sql.keywords import quote
 from headrace.sql.rewritten import Rewriting
 from headrace.types import Column, Schema, to_arrow
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
 
 _BEFORE: Final = "SELECT ("
 """The beginning of the query of an expression."""
+
+
+_OWN: Final = frozenset({*CHANGE_COLUMNS, "rowoffset"})
+"""Names of columns that queries of a relation have besides its own."""
+
+
+def require_free_name(name: str, span: Span) -> None:
+    """Raise if queries of a relation could not tell a column of this name from one of theirs."""
+    if name.lower() in _OWN:
+        raise HeadraceError(
+            Code.INVALID,
+            f'column name "{name}" is reserved',
+            "Queries of a stream's positions, or of changes, have a column of this name.",
+            "Choose another name.",
+            span,
+        )
 
 
 def require_default(engine: Engine, column: Column, span: Span) -> None:
@@ -71,6 +88,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
     expression = definition.computed
     if expression is None:
         raise HeadraceError(Code.INTERNAL, f"column {definition.name} is not computed")
+    require_free_name(definition.name, definition.span)
     span = expression.span
     rewriting = Rewriting(span)
     rewriting.replace(span, [_BEFORE, (span.start, span.end), _after(arriving.columns)])

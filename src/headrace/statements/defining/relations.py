@@ -14,6 +14,7 @@ from headrace.sql import CONNECTION, ColumnDefinition, CreateStream, CreateTable
 from headrace.statements.defining.columns import (
     computed_column,
     require_default,
+    require_free_name,
     require_known_rows,
 )
 from headrace.statements.defining.event_time import require_event_time
@@ -129,6 +130,7 @@ class RelationDefinitions:
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at its place, for its type or default.
         """
+        require_free_name(definition.name, definition.span)
         engine, span = self.engine, definition.type.span
         with engine.planning:
             type_ = engine.planner.parse_type(span, definition.type.text)

@@ -84,9 +84,11 @@ class AlterationEffects:
 
 
 def _goes_on(followed: AlteredDependant, statement: AlteringColumns) -> str:
-    if isinstance(statement, AddColumns):
-        return "unchanged; earlier rows are NULL in the column"
     queries = {getattr(each, "query", "") for each in (followed.former, followed.present)}
+    if isinstance(statement, AddColumns):
+        if len(queries) > 1:
+            return "unchanged; its query lists the columns that * means now"
+        return "unchanged; earlier rows have the default of the column, or NULL"
     return "unchanged" if len(queries) == 1 else "unchanged; its query has the new name"
 
 

@@ -317,7 +317,7 @@ class Selects:
                     )
                 return as_of.epoch
             case AsOfTimestamp():
-                return self.ledger.epochs.at(as_of.seconds)
+                return self.reader.epoch_at(as_of)
 
 
 def _beside(
