@@ -261,7 +261,7 @@ STATEMENTS: dict[str, Synopsis] = {
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "ALTER STREAM": Synopsis(
         "add, drop, rename and widen columns of a stream; earlier rows have a new one's default",
-        "ALTER STREAM name ADD COLUMN column type [DEFAULT expression]\n"
+        "ALTER STREAM name ADD COLUMN [IF NOT EXISTS] column type [DEFAULT expression]\n"
         "ALTER STREAM name ADD COLUMNS (column type, ...)\n"
         "ALTER STREAM name DROP COLUMN [IF EXISTS] column | DROP COLUMNS (column, ...)\n"
         "ALTER STREAM name RENAME COLUMN column TO other\n"
@@ -272,7 +272,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "ALTER TABLE": Synopsis(
         "add, drop, rename and widen columns of a table; rows that it has are NULL in new ones",
-        "ALTER TABLE name ADD COLUMN column type [DEFAULT expression]\n"
+        "ALTER TABLE name ADD COLUMN [IF NOT EXISTS] column type [DEFAULT expression]\n"
         "ALTER TABLE name ADD COLUMNS (column type, ...)\n"
         "ALTER TABLE name DROP COLUMN [IF EXISTS] column | DROP COLUMNS (column, ...)\n"
         "ALTER TABLE name RENAME COLUMN column TO other\n"

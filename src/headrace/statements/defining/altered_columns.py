@@ -207,6 +207,8 @@ def with_alteration(relation: Stream | Table, span: Span) -> str:
     renamed once.
     """
     text, new = relation.declaration.created_sql, masked(span.source)
+    if not text:
+        return new
     (*_, last), (made,) = parse(text), parse(new)
     before = text[: last.span.start].rstrip().removesuffix(";")
     match last, made:

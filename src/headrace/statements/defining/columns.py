@@ -34,7 +34,7 @@ _OWN: Final = frozenset({*CHANGE_COLUMNS, "rowoffset"})
 
 
 def require_free_name(name: str, span: Span) -> None:
-    """Raise if queries of a relation could not tell a column of this name from one of theirs."""
+    """Raise if queries of a relation have another column of this name besides its own."""
     if name.lower() in _OWN:
         raise HeadraceError(
             Code.INVALID,
