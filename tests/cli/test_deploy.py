@@ -421,6 +421,11 @@ CREATE MATERIALIZED VIEW total AS SELECT sum(m) AS m FROM w;"""
     assert {verdict for *_, verdict in deployer.db.sql("VERIFY").fetchall()} == {"equal to batch"}
     listed = deployer.db.sql("SHOW FUNCTIONS").to_arrow().to_pylist()
     assert [(each["name"], each["views"]) for each in listed] == [("f", "total, v, w")]
+    tried = 'EXPLAIN SCRIPT "REBUILD VIEW v; SWAP VIEW v; DELETE FROM t; DROP TABLE t CASCADE"'
+    rows = deployer.db.sql(tried).to_arrow().to_pylist()
+    assert [each["statement"] for each in rows if each["path"] == "wrong"] == [2]
+    assert {each["view"] for each in rows if each["statement"] == 4} == {"t", "v", "w", "total"}
+    assert deployer.db.sql("SELECT m FROM total").fetchall() == [(300,)]
 
 
 def test_a_run_goes_on_past_what_fails_and_a_second_one_converges(

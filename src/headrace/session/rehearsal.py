@@ -158,7 +158,7 @@ class Rehearsal:
             "report": lambda _progress: None,
         }
         self._injector = Injector(given, composed)
-        given["sets"] = TriedSets(self._injector.of(composed["builds"]))
+        given["sets"] = self._injector.of(TriedSets)
 
     @property
     def catalog(self) -> Catalog:

@@ -18,6 +18,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
 from headrace.parts.feeding import Feeding
+from headrace.statements.defining.candidate_sets import CandidateSets
 from headrace.types import BuildId, RelationId, rows_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from headrace.ledger import EpochCommit, Ledger
     from headrace.runtime.published import Published
     from headrace.sql import CreateMaterializedView, CreateTableAs, Query
-    from headrace.statements.defining.view_builds import ViewBuilds
     from headrace.types import ArrangementId, Epoch
     from headrace.zset import Layout
 
@@ -205,20 +205,18 @@ class TriedDefiner(Definer):
 
 
 @dataclass(frozen=True, slots=True)
-class TriedSets:
+class TriedSets(CandidateSets):
     """Gives views other queries, as candidates that are swapped together do at the end.
 
     Views above keep what they are, until their own statements come.
     """
-
-    builds: ViewBuilds
 
     def create(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
     ) -> str:
         """Give a view another query."""
         planned = self.builds.of_statement(statement, query, former)
-        self.builds.definer.replace_view(former, planned, lambda *_: None)
+        self.definer.replace_view(former, planned, lambda *_: None)
         return ""
 
     replace = create
