@@ -33,6 +33,13 @@ def test_a_pattern_copies_each_file_once_and_goes_on_after_a_failure(db, tmp_pat
     copy = f"COPY s FROM '{tmp_path}/**/*.csv'"
     with pytest.raises(HeadraceError, match=r"2\.csv.*has none of the columns"):
         db.sql(copy)
+    for delimiter, named in {";": ";", "\t": "TAB"}.items():
+        (tmp_path / "other.txt").write_text(f"v{delimiter}w\n1{delimiter}2\n")
+        with pytest.raises(HeadraceError) as raised:
+            db.sql(f"COPY s FROM '{tmp_path}/other.txt' WITH (format = 'csv')")
+        assert f"set the option delimiter = '{named}'" in raised.value.hint
+        (tmp_path / "b" / "2.csv").write_text(f"v{delimiter}w\n")
+        assert str(db.sql(f"COPY s FROM '{tmp_path}/b/2.csv' WITH (delimiter = '{named}')"))
     (tmp_path / "b" / "2.csv").write_text("v\n2\nx\n")
     assert str(db.sql(copy)) == (
         "2 rows copied, 1 rejected: see SHOW REJECTS, from 2 of 3 files: the others were copied"

@@ -326,6 +326,8 @@ def test_a_directory_that_is_open_cannot_be_opened_again(tmp_path, spark):
     ):
         headrace.connect(tmp_path / "d", spark=spark)
     assert refused.value.code is Code.CONFLICT
+    assert refused.value.primary.endswith("is open in this process already")
+    assert "session()" in refused.value.hint
 
 
 def test_the_background_makes_epochs_by_itself(tmp_path, spark):

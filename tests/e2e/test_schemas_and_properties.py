@@ -131,6 +131,33 @@ def test_a_bare_select_is_a_push_query_where_the_session_is_streaming(db):
     assert db.sql("SELECT count(*) AS n FROM t").fetchall() == [(0,)]
 
 
+def test_a_double_quoted_text_that_is_a_column_is_refused_or_by_a_property_a_name(db):
+    db.sql("CREATE TABLE o (id INT PRIMARY KEY, c STRING); INSERT INTO o VALUES (1, 'a'), (2, 'c')")
+    for text in (
+        'SELECT "c", count(*) FROM o GROUP BY "c"',
+        'SELECT "N" FROM (SELECT count(*) AS n FROM o)',
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM o WHERE upper(\"c\") = 'C'",
+        'UPDATE o SET c = "id" WHERE id = 1',
+        'INSERT INTO o SELECT 9, "c" FROM o',
+    ):
+        error = refused(db, text)
+        assert error.code is Code.INVALID
+        assert "double_quoted_identifiers" in error.hint
+        assert error.span.source.startswith('"')
+    with pytest.raises(headrace.HeadraceError, match="there is a column of this name"):
+        db.subscribe('SELECT "c" FROM o')
+    strings = 'SELECT "n" AS label, to_json(named_struct("c", c)), count(*) AS n FROM o WHERE c = "a" GROUP BY c'
+    assert rows(db, strings) == [("n", '{"c":"a"}', 1)]
+    assert rows(db, 'SELECT o."c" FROM o WHERE "id" = 2') == [("c",)]
+    db.sql("SET double_quoted_identifiers = TRUE")
+    assert rows(db, 'SELECT "c" FROM o WHERE "id" = 2') == [("c",)]
+    assert refused(db, 'SELECT "d" FROM o').span.source == '"d"'
+    db.sql('CREATE MATERIALIZED VIEW v AS SELECT "id" FROM o WHERE "c" = \'a\'')
+    db.sql('UPDATE "o" SET "c" = \'a\' WHERE "id" = 2')
+    assert sorted(rows(db, "SELECT * FROM v")) == [(1,), (2,)]
+    assert db.subscribe('SELECT "c" FROM o').columns == ("c",)
+
+
 def test_properties_are_listed_kept_and_refused(db):
     assert "no effect" in db.sql("SET 'table.exec.mini-batch.enabled' = 'true'").message
     listed = {name: value for name, value, _ in db.sql("SHOW PROPERTIES")}

@@ -50,7 +50,7 @@ def test_a_standby_opens_the_directory_as_soon_as_it_is_closed(tmp_path, spark):
         another.patient = False
         assert another.joined() is None
         assert another.error is another.waited_for[-1]
-        assert "is open for writing in process" in another.error.primary
+        assert "is open in this process already" in another.error.primary
         first.sql("INSERT INTO t VALUES (1, 1)")
     with standby.joined() as second:
         assert second.sql("SELECT * FROM t").fetchall() == [(1, 1)]

@@ -17,7 +17,7 @@ from servers.postgres import postgres
 from servers.redis import redis_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     Service = Callable[[], AbstractContextManager[str]]
@@ -68,6 +68,20 @@ def _s3(place: Path, port: int) -> Iterator[str]:
 {server.catalogue}, warehouse {seaweed.WAREHOUSE}; access key {seaweed.ACCESS_KEY}, secret key {seaweed.SECRET_KEY}"""
 
 
+def start(services: Mapping[str, Service], running: ExitStack) -> int:
+    """Start each server that can be had, and say how to use it; return how many there are."""
+    started = 0
+    for name, service in services.items():
+        try:
+            print(running.enter_context(service()), flush=True)
+            started += 1
+        except Unavailable as reason:
+            print(f"{name} cannot be had here: {reason}", file=sys.stderr)
+        except Exception as error:  # noqa: BLE001  (each fails in its own way; the others start)
+            print(f"{name} could not be started: {error!r}", file=sys.stderr)
+    return started
+
+
 def main() -> int:
     """Start each server that can be had over a directory, and say how to use it."""
     options = argparse.ArgumentParser(prog="make services")
@@ -89,15 +103,8 @@ def main() -> int:
         "S3": partial(_s3, place, given.s3_port),
     }
     with ExitStack() as running:
-        started = 0
         print("the first time, the jars of Kafka and Cassandra are fetched")
-        for name, service in services.items():
-            try:
-                print(running.enter_context(service()))
-                started += 1
-            except Unavailable as reason:
-                print(f"{name} cannot be had here: {reason}", file=sys.stderr)
-        if not started:
+        if not start(services, running):
             return 1
         print("Ctrl-C stops them; their data stays.")
         signal.sigwait({signal.SIGINT, signal.SIGTERM})

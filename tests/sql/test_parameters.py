@@ -104,3 +104,13 @@ def test_a_parameter_that_cannot_be_bound_is_an_error_at_its_place(
     assert (refused.value.span.text, refused.value.span.start) == (text, place)
     with pytest.raises(HeadraceError, match="parameters are a str"):
         bind(text, "abc")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"), [("SELECT $1", [1]), ("SELECT %s", [1]), ("SELECT %(a)s", {"a": 1})]
+)
+def test_parameters_of_other_libraries_are_answered_by_those_of_this_one(text, values):
+    with pytest.raises(HeadraceError) as refused:
+        bind(text, values)
+    assert refused.value.hint is not None
+    assert "Write ? for each value of a sequence, or :name" in refused.value.hint

@@ -2,6 +2,7 @@
 
 from headrace.dialects.calls import CALLS, CallTemplate
 from headrace.dialects.differences import DIFFERENCES, Difference
+from headrace.dialects.double_quotes import refuse_quoted_columns, with_all_unquoted
 from headrace.dialects.event_time import EVENT_TIMES, INSTANT, log_of, timed
 from headrace.dialects.indexes import index_base
 from headrace.dialects.intervals import delay_of, duration_of
@@ -40,10 +41,12 @@ __all__ = [
     "log_of",
     "macros_of",
     "refuse_epochs",
+    "refuse_quoted_columns",
     "refuse_undecided",
     "spark_text",
     "timed",
     "translated",
+    "with_all_unquoted",
     "with_bounds",
     "with_epochs",
 ]

@@ -101,6 +101,14 @@ def _locked(file: int) -> bool:
 
 
 def _taken(directory: Path, holder: str) -> HeadraceError:
+    number, _, host = holder.strip().partition(" ")
+    if number == str(os.getpid()) and host == socket.gethostname():
+        return HeadraceError(
+            Code.CONFLICT,
+            f'data directory "{directory}" is open in this process already',
+            hint="Use the database that connect returned, with a session() for each thread, or"
+            " close it first.",
+        )
     return open_elsewhere(f'data directory "{directory}"', _process(holder))
 
 

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
+from headrace.dialects import refuse_quoted_columns, with_all_unquoted
 from headrace.errors import HeadraceError
 from headrace.session.injection import Injector
+from headrace.session.properties import DOUBLE_QUOTES
 from headrace.session.reads import SessionReads
 from headrace.session.rehearsal import Rehearsal, ScriptExplanation
 from headrace.session.rights import ClientRights
 from headrace.session.table import COMPOSED, TABLE
 from headrace.sql import (
+    AlterViewQuery,
     CreateMaterializedView,
     CreateSink,
     CreateTableAs,
     CreateView,
+    Delete,
     Explain,
+    Insert,
+    Name,
     Print,
     Query,
     Role,
+    Statement,
     Subscribe,
+    Update,
+    parse_statement,
 )
+from headrace.sql.lexer import StatementText
 from headrace.statements.changing.row_changes import RowChanges
 from headrace.statements.changing.targets import writable
 from headrace.statements.checking.damage import with_owner
@@ -34,17 +44,20 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.errors import Span
     from headrace.ledger import ProducerPosition
     from headrace.parts.access import Principal
     from headrace.session.client import Client
     from headrace.session.needs import Need
     from headrace.session.parts import DatabaseParts
-    from headrace.sql import ExplainScript, Statement
+    from headrace.sql import ExplainScript
     from headrace.sql.as_of import AskedView
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
     from headrace.statements.reading.subscription import ViewSubscription
     from headrace.types import Epoch, Offset, RelationId
+
+S = TypeVar("S", bound=Statement)
 
 
 class Dispatcher:
@@ -56,7 +69,7 @@ class Dispatcher:
 
     def __init__(self, parts: DatabaseParts, client: Client, principal: Principal) -> None:
         self._parts, self._principal = parts, principal
-        self._ledger, self._reader = parts.ledger, parts.reader
+        self._ledger, self._reader, self._client = parts.ledger, parts.reader, client
         self._evaluator = parts.snapshots.evaluator
         self._rights = ClientRights(principal, parts.reader, parts.engine)
         self._of_client = {
@@ -80,13 +93,14 @@ class Dispatcher:
             HeadraceError: with the place in the statement, if known; ``forbidden`` if the client
                 lacks a role.
         """
-        with self._shown(statement):
-            self._rights.require(statement)
-            planned = _planned(statement)
+        with self._meant(statement) as meant, self._shown(meant):
+            self._rights.require(meant)
+            self._refuse_quoted(meant)
+            planned = _planned(meant)
             if planned is not None:
                 self._evaluator.try_planning(planned.span)
-            entry = TABLE[type(statement)]
-            answer = entry.run(self._injector.of(entry.by), statement)
+            entry = TABLE[type(meant)]
+            answer = entry.run(self._injector.of(entry.by), meant)
             match answer:
                 case str():
                     return Result(None, self._ledger.head.epoch, answer)
@@ -120,20 +134,42 @@ class Dispatcher:
                 raise
             raise shown from error
 
+    @contextmanager
+    def _meant(self, statement: S) -> Iterator[S]:
+        """Yield a statement as the session reads it: double-quoted texts may be names."""
+        span = statement.span
+        if self._client.properties[DOUBLE_QUOTES] != "true" or '"' not in span.source:
+            yield statement
+            return
+        read = with_all_unquoted(span)
+        with read.mapping_errors():
+            if isinstance(statement, Query):
+                yield replace(statement, text=read.text, span=read.span)
+            else:
+                text = StatementText(read.span.text, read.span.start, read.span.end, span.file)
+                yield cast("S", parse_statement(text))
+
+    def _refuse_quoted(self, statement: Statement) -> None:
+        """Refuse a double-quoted text that is the name of a column which a statement reads."""
+        for query in _queries(statement):
+            refuse_quoted_columns(query, self._reader.catalog)
+
     def pushed(self, statement: Statement) -> Pushed | None:
         """Return what a statement follows in this session; None if it follows nothing."""
-        with self._shown(statement):
-            if isinstance(statement, Subscribe | Print):
+        with self._meant(statement) as meant, self._shown(meant):
+            if isinstance(meant, Subscribe | Print):
                 # first, since a client may not learn whether a relation exists
-                self._rights.require(statement)
-            found = self._injector.of(SessionReads).pushed(statement)
-            if found is not None and isinstance(statement, Query):
-                self._rights.require(statement)
+                self._rights.require(meant)
+            found = self._injector.of(SessionReads).pushed(meant)
+            if found is not None and isinstance(meant, Query):
+                self._rights.require(meant)
             return found
 
     def followed(self, statement: Query | Subscribe | Print) -> Pushed:
         """Return the query and where following it begins in this session."""
-        return self._injector.of(SessionReads).followed(statement)
+        with self._meant(statement) as meant:
+            self._refuse_quoted(meant)
+            return self._injector.of(SessionReads).followed(meant)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
@@ -167,14 +203,34 @@ class Dispatcher:
         self, statement: Query | Subscribe | Print, after: Epoch | None = None
     ) -> ViewSubscription:
         """Follow a query; one that is not a whole view becomes a hidden view for that time."""
-        with self._shown(statement):
-            self._rights.require(statement)
-            return self._injector.of(SessionReads).follow(statement, after)
+        with self._meant(statement) as meant, self._shown(meant):
+            self._rights.require(meant)
+            self._refuse_quoted(meant)
+            return self._injector.of(SessionReads).follow(meant, after)
 
     def flush(self) -> Epoch:
         """Make all written changes readable; return the epoch."""
         with self._shown():
             return self._reader.settle_all()
+
+
+def _queries(statement: Statement) -> Iterator[Span]:
+    """Yield the queries and conditions in a statement."""
+    match statement:
+        case Query() | Update() | Delete():
+            yield statement.span
+        case Explain(target=inner) if not isinstance(inner, Name):
+            yield from _queries(inner)
+        case Subscribe(target=Query() as query) | CreateSink(source=Query() as query):
+            yield query.span
+        case (
+            Insert(query=query)
+            | CreateMaterializedView(query=query)
+            | CreateView(query=query)
+            | CreateTableAs(query=query)
+            | AlterViewQuery(query=query)
+        ):
+            yield query.span
 
 
 def _planned(statement: Statement) -> Query | None:

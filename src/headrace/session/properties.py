@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 OFFSET_RESET = "auto.offset.reset"
 RUNTIME_MODE = "execution.runtime-mode"
 CONSISTENCY = "consistency"
+DOUBLE_QUOTES = "double_quoted_identifiers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ KNOWN: dict[str, Property] = {
         ("session", "latest", "strict"),
         "a read sees this session's writes; or the last epoch, at once; or all that was written"
         " before it",
+    ),
+    DOUBLE_QUOTES: Property(
+        ("false", "true"),
+        "double-quoted texts are strings, unless one is where only a name can be; or names,"
+        " as in standard SQL",
     ),
     OFFSET_RESET: Property(
         ("earliest", "latest"),

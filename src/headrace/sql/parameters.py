@@ -135,6 +135,10 @@ def bind(text: str, parameters: Parameters | None, file: str | None = None) -> B
             Code.INVALID,
             f"parameter {_shown(surplus[0])} is given, but the statement has no such parameter",
             detail=f"It has {len(used)}: {', '.join(map(_shown, used))}." if used else None,
+            hint=None
+            if places
+            else "Write ? for each value of a sequence, or :name for a value of a mapping:"
+            " $1 and %s are not parameters here.",
             span=whole,
         )
     rewritten = rewriting.done()

@@ -35,7 +35,7 @@ from headrace.formats.parquet import parquet_chunks
 from headrace.runtime.ports import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from headrace.ledger import Reject
     from headrace.types import Schema
@@ -271,6 +271,16 @@ def _chunk(
     return Chunk(table, tuple(rejects), block.progress, block.bytes_done, total)
 
 
+def _delimiter(names: Sequence[str], columns: Collection[str]) -> str | None:
+    """Return another delimiter at which the first line has names of columns; None without one."""
+    line = ",".join(names)
+    for delimiter, shown in ((";", ";"), ("\t", "TAB"), ("|", "|"), (",", ",")):
+        parts = (part.strip().strip('"').casefold() for part in line.split(delimiter))
+        if any(part in columns for part in parts):
+            return shown
+    return None
+
+
 def _fields(
     path: Path, schema: Schema, options: FileOptions, reader: CsvReader, beginning: bytes
 ) -> tuple[list[int | None], FilePosition]:
@@ -284,11 +294,14 @@ def _fields(
     fields = [columns.get(name.casefold()) for name in names]
     found = [index for index in fields if index is not None]
     if not found:
+        other = _delimiter(names, columns)
         raise HeadraceError(
             Code.INVALID,
             f'file "{path}" has none of the columns in its header',
             f"Its first line is: {', '.join(names)[:200]}.",
-            'Set the option "header" to false if that line is data.',
+            'Set the option "header" to false if that line is data.'
+            if other is None
+            else f"It has columns between {other}: set the option delimiter = '{other}'.",
         )
     missing = [c.name for i, c in enumerate(schema.columns) if i not in found]
     unknown = [name for name, index in zip(names, fields, strict=True) if index is None]
