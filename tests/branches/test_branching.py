@@ -283,6 +283,7 @@ def test_what_was_dropped_and_replaced_since_is_as_it_was(mill, opened) -> None:
 
 def test_views_whose_state_is_gone_are_filled_again(mill, opened) -> None:
     counts = mill.db.loop.catalog.find("counts")
+    mill.db.create_view("__3", counts)
     key, then, since = 0, mill.epoch, mill.epoch
     while since <= then:  # until runs of its state have been merged
         then, key = mill.epoch, key + 1
@@ -293,6 +294,7 @@ def test_views_whose_state_is_gone_are_filled_again(mill, opened) -> None:
     made = mill.branches().create("b", then)
     assert made.refilled[0] == "counts"
     assert "above" in made.refilled, "it reads a view that is filled again"
+    assert "a query that is followed" in made.refilled, "a hidden view is not called by its name"
     assert rows_of(opened(at(mill, "b"))) == rows
     with ledger_to_read(at(mill, "b")) as ledger:
         marked = {(entry.view, entry.cause) for entry in ledger.head.dirty}

@@ -8,6 +8,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType
 from headrace.ledger import OffsetRange, Segment
 from headrace.log import EmbeddedLog, LogShare, bounds_of, read_bounds, write_segment
 from headrace.types import Column, Offset, RelationId, Schema
+from headrace.types.earlier import encoded
 from headrace.zset import Restriction
 from headrace.zset.restriction import Test
 
@@ -48,6 +49,26 @@ def test_earlier_segments_are_read_under_stored_names_and_as_present_types(tmp_p
     assert bounds.keys() == {"a"}
     assert not from_two.may_hold(bounds)
     assert wanted.may_hold(bounds)
+
+
+def test_earlier_segments_have_the_default_of_a_column_that_was_added(tmp_path):
+    then = encoded(pa.array([11], pa.int32()))
+    added = Schema((*FORMER.columns, Column("x", LongType(), stored="y", earlier=then)))
+    assert Schema.of_json(added.to_json()) == added
+    old = pa.table({"a": pa.array([1, 2], pa.int32()), "k": ["x", "y"]})
+    new = pa.table({**dict(zip("ak", old.columns, strict=True)), "x": pa.array([None, 12])})
+    written = share(tmp_path, FORMER.in_log(old), added.in_log(new))
+
+    def values(restriction):
+        read = EmbeddedLog().read(
+            tmp_path, written, added.stored, offsets=False, restriction=restriction
+        )
+        return [value for batch in read for value in batch["y"].to_pylist()]
+
+    assert values(Restriction()) == [11, 11, None, 12]
+    assert values(Restriction((Test("y", pa.array([11], pa.int64())),))) == [11, 11]
+    assert values(Restriction((Test("y", above=pa.scalar(11, pa.int64())),))) == [12]
+    assert encoded(pa.array([None], pa.int32())) is None
 
 
 def test_a_schema_and_its_stored_names_are_stored():

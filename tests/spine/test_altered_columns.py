@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.errors import Code, HeadraceError
 from headrace.spine import Spine, forget_runs, merge, open_run, run, write_parts, write_run
 from headrace.spine.columns import flat
+from headrace.types.earlier import EARLIER, encoded
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.row_hash import hashes_of
 
@@ -38,7 +39,7 @@ PRESENT = Layout(
     ("key",),
     pa.schema(
         [
-            ("new", pa.string()),
+            pa.field("new", pa.string(), metadata={EARLIER: encoded(pa.array(["then"]))}),
             ("key", pa.int64()),
             ("d", pa.decimal128(12, 2)),
             ("a", pa.int64()),
@@ -49,7 +50,7 @@ PRESENT = Layout(
     SUMMED,
     stored=("new", "k", "d", "a", "b_2", "f"),
 )
-"""After b was dropped, k renamed, a, d and f widened, and ``new`` and another ``b`` added."""
+"""After b was dropped, k renamed, a, d and f widened, and ``new``, by default 'then', and another ``b`` added."""
 
 
 def rows(layout: Layout, given: list[tuple[Any, ...]]) -> ZSet:
@@ -64,7 +65,7 @@ def rows(layout: Layout, given: list[tuple[Any, ...]]) -> ZSet:
 
 def present(row: tuple[Any, ...]) -> tuple[Any, ...]:
     k, a, _, d, f = row
-    return None, k, d, a, None, f
+    return "then", k, d, a, None, f
 
 
 def bag(parts: Any) -> Counter[tuple[Any, ...]]:
