@@ -56,6 +56,44 @@ def test_a_map_without_entries_is_an_empty_map(db: headrace.Database) -> None:
     assert caught.value.code is Code.UNSUPPORTED
 
 
+def test_nulls_without_a_type_are_as_many_as_the_lists_have(db: headrace.Database) -> None:
+    assert rows(
+        db,
+        "SELECT array(NULL, NULL), map('a', NULL, 'b', NULL), array(array(NULL, NULL), array()),"
+        " struct(NULL AS x, array(NULL, NULL, NULL) AS y), transform(array(1, 2), x -> NULL)",
+    ) == [
+        (
+            [None, None],
+            [("a", None), ("b", None)],
+            [[None, None], []],
+            {"x": None, "y": [None] * 3},
+            [None, None],
+        )
+    ]
+    listed = "VALUES (1, array(NULL, NULL)), (2, array(NULL)), (3, NULL), (4, array()) AS v(i, a)"
+    assert [row[1] for row in rows(db, f"SELECT * FROM {listed}")] == [[None] * 2, [None], None, []]
+    db.sql("""
+        CREATE TABLE typed (id INT PRIMARY KEY, xs ARRAY<INT>, m MAP<STRING, INT>,
+            s STRUCT<a: INT, b: ARRAY<ARRAY<STRING>>>);
+        CREATE MATERIALIZED VIEW untyped AS SELECT id, array(NULL, NULL) AS z FROM typed;
+        INSERT INTO typed VALUES
+            (1, array(NULL, NULL), map('a', NULL, 'b', NULL), struct(NULL, array(array(NULL, NULL)))),
+            (2, array(1, NULL), map(), NULL);
+        INSERT INTO typed SELECT 3, array(NULL, NULL, NULL), NULL, NULL;
+        UPDATE typed SET xs = array(NULL, NULL) WHERE id = 2
+    """)
+    assert rows(db, "SELECT id, xs FROM typed") == [
+        (1, [None] * 2),
+        (2, [None] * 2),
+        (3, [None] * 3),
+    ]
+    assert rows(db, "SELECT m, s FROM typed WHERE id = 1") == [
+        ([("a", None), ("b", None)], {"a": None, "b": [[None, None]]})
+    ]
+    assert rows(db, "SELECT * FROM untyped") == [(each, [None, None]) for each in (1, 2, 3)]
+    assert db.sql("VERIFY untyped").fetchall()[0][2:] == (0, "equal to batch")
+
+
 @pytest.mark.long
 def test_a_null_struct_stays_null_without_one_of_its_fields(db: headrace.Database) -> None:
     db.sql("""

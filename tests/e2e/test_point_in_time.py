@@ -252,6 +252,67 @@ def test_pairs_are_given_in_many_forms_and_checked(spark, tmp_path):
     db.close()
 
 
+KNOWN = {
+    "by_event": "SELECT u, at, count(*) AS n FROM s GROUP BY u, at",
+    "by_end": "SELECT u, window.end AS e, count(*) AS n FROM s GROUP BY u, window(at, '1 hour')",
+    "by_hop_end": "SELECT u, window.end AS e, count(*) AS n FROM s"
+    " GROUP BY u, window(at, '1 hour', '20 minutes')",
+    "by_next_day": "SELECT u, date_add(CAST(at AS DATE), 1) AS d, count(*) AS n FROM s"
+    " GROUP BY u, date_add(CAST(at AS DATE), 1)",
+    "since_before": "SELECT u, at, n, sum(n) OVER w AS so_far, lag(n) OVER w AS last FROM by_event"
+    " WINDOW w AS (PARTITION BY u ORDER BY at)",
+    "same_time": "SELECT s.u, s.at, max(e.n) AS n FROM s JOIN by_event e"
+    " ON s.u = e.u AND s.at = e.at GROUP BY s.u, s.at",
+}
+"""Views whose rows are known at the time of their key."""
+LATER = {
+    "by_start": "SELECT u, window.start AS b, count(*) AS n FROM s GROUP BY u, window(at, '1 hour')",
+    "by_day": "SELECT u, CAST(at AS DATE) AS d, count(*) AS n FROM s GROUP BY u, CAST(at AS DATE)",
+    "by_hour": "SELECT u, date_trunc('HOUR', at) AS h, count(*) AS n FROM s"
+    " GROUP BY u, date_trunc('HOUR', at)",
+    "over_start": "SELECT u, b, max(n) AS n FROM by_start GROUP BY u, b",
+    "next_row": "SELECT u, at, lead(n) OVER (PARTITION BY u ORDER BY at) AS next FROM by_event",
+    "all_rows": "SELECT u, at, sum(n) OVER (PARTITION BY u) AS whole FROM by_event",
+    "backwards": "SELECT u, at, sum(n) OVER (PARTITION BY u ORDER BY at DESC) AS n FROM by_event",
+    "named_now": "SELECT s.u, s.at, max(d.name) AS name FROM s JOIN d ON s.u = d.u GROUP BY s.u, s.at",
+    "two_times": "SELECT u, at, max(paid) AS paid FROM two GROUP BY u, at",
+}
+"""Views whose rows may be made of later events than the time of their key."""
+
+
+def test_a_row_is_answered_for_a_time_only_if_all_of_it_is_known_by_then(spark, tmp_path):
+    db = headrace.connect(tmp_path / "data", spark=spark, continuous=False, partitions=PARTITIONS)
+    for text in (
+        "CREATE STREAM s (u STRING, at TIMESTAMP)",
+        "CREATE STREAM two (u STRING, at TIMESTAMP, paid TIMESTAMP)",
+        "CREATE TABLE d (u STRING PRIMARY KEY, name STRING)",
+        "CREATE TABLE by_date (u STRING, day DATE, n INT, PRIMARY KEY (u, day))",
+        *(f"CREATE MATERIALIZED VIEW {n} AS {q}" for n, q in (KNOWN | LATER).items()),
+        "INSERT INTO s VALUES ('a', TIMESTAMP '2026-03-01 09:05:00'), ('a', TIMESTAMP '2026-03-01 09:50:00')",
+    ):
+        db.sql(text)
+    db.flush()
+    asked = [
+        {"u": "a", "t": datetime(2026, 3, 1, 9, 10)},  # noqa: DTZ001
+        {"u": "a", "t": datetime(2026, 3, 1, 10)},  # noqa: DTZ001
+        {"u": "a", "t": datetime(2026, 3, 2)},  # noqa: DTZ001
+    ]
+    found = {name: db.as_of(asked, [name]).to_arrow().to_pylist() for name in KNOWN}
+    assert [row["n"] for row in found["by_event"]] == [1, 1, 1]
+    assert [row["n"] for row in found["by_end"]] == [None, 2, 2]
+    assert [row["n"] for row in found["by_hop_end"]] == [None, 2, 1]
+    assert [row["n"] for row in found["by_next_day"]] == [None, None, 2]
+    assert [row["so_far"] for row in found["since_before"]] == [1, 2, 2]
+    for name in (*LATER, "by_date"):
+        error = refused(lambda name=name: db.as_of(asked, [name]))
+        assert "cannot be read by column" in str(error), name
+        assert error.hint is not None
+    by_start = [row | {"b": datetime(2026, 3, 1, 9)} for row in asked]  # noqa: DTZ001
+    error = refused(lambda: db.as_of(by_start[:1], ["by_start"], time="t"))
+    assert 'view "by_start" cannot be read at the times' in str(error)  # before it was committed
+    db.close()
+
+
 def test_sql_reads_rows_as_of_their_times(spark, tmp_path):
     system = System(spark, tmp_path / "data")
     db = system.db

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.distinct import unmarked
+from headrace.catalyst.exact import adds_in_order
 from headrace.catalyst.plan import AggregateFunction, Expand, Plan
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.catalyst.sorting import LISTS, ORDER_FORGOTTEN
@@ -68,7 +69,8 @@ def is_ordered(call: Any, arguments: tuple[DataType, ...]) -> bool:
     """Return whether the value of a call may depend on the order of the rows."""
     kind = function_of(call)
     if kind in ("Sum", "Average"):
-        return not isinstance(arguments[0], _EXACT)
+        in_order = adds_in_order(call.aggregateFunction())
+        return in_order or not isinstance(arguments[0], _EXACT)
     return kind not in _UNORDERED
 
 

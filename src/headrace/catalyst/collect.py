@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.types import exchanged
+from headrace.types import exchanged, with_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,4 +23,4 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
     """
     schema = exchanged(frame.schema)
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # noqa: SLF001
-    return pa.Table.from_batches(batches).cast(schema)
+    return with_schema(pa.Table.from_batches(batches), schema)

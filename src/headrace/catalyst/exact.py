@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INTEGERS: Final = frozenset({ByteType, ShortType, IntegerType, LongType})
 """The classes of the types of whole numbers."""
+_ADDED: Final = 28
+"""The most digits of decimals whose sum has ten digits more, enough for any number of rows."""
 SIGNED_DIGITS: Final = 34
 """The digits to which Spark rounds a decimal when it changes its sign, in ``abs`` and ``-``."""
 
@@ -68,3 +70,18 @@ def plain_pattern(handle: Any) -> str | None:
         return None
     text = str(pattern.value().toString())
     return None if str(handle.escapeChar()) in text or "\\" in text else text
+
+
+def adds_in_order(function: Any) -> bool:
+    """Whether an aggregate function is NULL if it overflows before its last row is added.
+
+    The sum of all rows may fit even so, so that its value depends on the order of the rows.
+    """
+    if not str(function.prettyName()).startswith("try_"):
+        return False
+    if kind_of(function) not in ("Average", "Sum"):
+        return False
+    of, given = type_of(function.child()), kind_of(function.child())
+    if given == "UnscaledValue":  # of a decimal of few digits
+        return False
+    return isinstance(of, LongType) or (isinstance(of, DecimalType) and of.precision > _ADDED)

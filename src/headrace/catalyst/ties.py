@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import MapType, StringType, VariantType
 
 from headrace.catalyst.asof import has_asof, without_ties
+from headrace.catalyst.exact import adds_in_order
 from headrace.catalyst.python import PYTHON_NODES
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
@@ -59,7 +60,8 @@ _OF_SEVERAL = frozenset(
 )
 """The aggregate functions whose value may depend on the order of the rows.
 
-Sums of floats are not included: they may differ in the last digits.
+So does the value of some sums; see :func:`adds_in_order`. Sums of floats are not included: they may
+differ in the last digits.
 """
 
 _LISTS = frozenset({"CollectList", "CollectSet"})
@@ -315,9 +317,13 @@ def _sees_ties(node: Any) -> bool:
         return any(map(_function_sees_ties, calls))
     shown = items(node.aggregateExpressions())
     calls = _calls(shown, "AggregateExpression")
-    if any(kind_of(call.aggregateFunction()) in _OF_SEVERAL for call in calls):
+    if any(_is_of_several(call.aggregateFunction()) for call in calls):
         return True
     return any(_shows_list(each, "") for each in shown)
+
+
+def _is_of_several(function: Any) -> bool:
+    return kind_of(function) in _OF_SEVERAL or adds_in_order(function)
 
 
 def _shows_list(expression: Any, above: str) -> bool:
@@ -345,7 +351,8 @@ def _function_sees_ties(window: Any) -> bool:
         return False
     if kind != "AggregateExpression":
         return True
-    if kind_of(function.aggregateFunction()) in _OF_SEVERAL | _LISTS:
+    called = function.aggregateFunction()
+    if kind_of(called) in _LISTS or _is_of_several(called):
         return True
     return _counts_rows(window.windowSpec().frameSpecification())
 

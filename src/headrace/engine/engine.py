@@ -28,6 +28,7 @@ from headrace.engine.jobs.on_demand import on_demand
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.scope import jobs_of, without_job
 from headrace.engine.jobs.slice_tasks import replaced
+from headrace.engine.known_by import leads
 from headrace.engine.lowering.differences import difference_program, without_spark
 from headrace.engine.lowering.kept import FillKey, KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
@@ -98,6 +99,7 @@ class Engine:
         self.circuits = ViewCircuits(self.declared)
         self.changes = 0
         """How often the meaning of a name has changed."""
+        self._leads: dict[RelationId, tuple[int, Mapping[str, int]]] = {}
         self._sliced: tuple[str, Analysed] | None = None
         """The text and the analysis of the query of the last slice's condition."""
         self._filling: dict[BuildId, RunningFill] = {}
@@ -331,6 +333,18 @@ class Engine:
         """
         with self.planning:
             return touched(self._scala, self.circuit(view), view, self._relations, since)
+
+    def leads(self, view: View) -> Mapping[str, int]:
+        """Return by how much columns of a view are later than all that a row is made of.
+
+        See :mod:`headrace.engine.known_by`.
+        """
+        with self.planning:
+            known = self._leads.get(view.id)
+            if known is None or known[0] != self.changes:
+                found = leads(self.circuit(view), view, self._relations, self.leads)
+                self._leads[view.id] = known = (self.changes, found)
+            return known[1]
 
     # -- steps -----------------------------------------------------------------------------
 

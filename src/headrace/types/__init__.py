@@ -25,6 +25,7 @@ from headrace.types.schema import (
     require_key,
     require_rows_kept,
     to_arrow,
+    with_schema,
 )
 from headrace.types.variants import for_spark, is_variant, variant_of, variant_texts, variant_values
 
@@ -58,4 +59,5 @@ __all__ = [
     "variant_of",
     "variant_texts",
     "variant_values",
+    "with_schema",
 ]

@@ -95,6 +95,45 @@ def require_rows_kept(rows: StructType) -> None:
         require_kept(field.dataType)
 
 
+def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows cast to a schema, whose names are not compared.
+
+    Arrow's own cast makes lists of NULLs without a type too short, even to the same type.
+    """
+    columns = [_cast(column, of.type) for column, of in zip(rows.columns, schema, strict=True)]
+    return pa.table(columns, schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if not _has_void(type_):
+        return column.cast(type_)
+    return pa.chunked_array([_with_nulls(chunk, type_) for chunk in column.chunks], type_)
+
+
+def _has_void(type_: pa.DataType) -> bool:
+    parts = (type_.field(i).type for i in range(type_.num_fields))
+    return any(pa.types.is_null(part) or _has_void(part) for part in parts)
+
+
+def _with_nulls(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    count = len(values)
+    if not count or not _has_void(kind):
+        return values.cast(kind) if count else pa.array([], kind)
+    if values.offset:
+        values = values.take(pa.array(range(count)))
+    if pa.types.is_struct(kind):
+        parts = [_with_nulls(values.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, count, values.buffers()[:1], children=parts)
+    if pa.types.is_map(kind):
+        keys, items = _with_nulls(values.keys, kind.key_type), values.items
+        pairs = [keys, _with_nulls(items, kind.item_type)]
+        fields = [kind.key_field, kind.item_field]
+        children = [pa.StructArray.from_arrays(pairs, fields=fields)]
+    else:
+        children = [_with_nulls(values.values, kind.value_type)]
+    return pa.Array.from_buffers(kind, count, values.buffers()[:2], children=children)
+
+
 def require_kept(type_: DataType) -> None:
     """Raise ``unsupported`` for a type of a column, or a part of it, that cannot be stored."""
     match type_:

@@ -19,7 +19,7 @@ from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.resolved import id_of, passed_on
 from headrace.serving.contents import can_look_up
 from headrace.serving.python_values import python_values
-from headrace.types import exchanged
+from headrace.types import exchanged, with_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,9 +109,10 @@ class Pull:
         if not found.num_rows:
             return self.schema.empty_table()
         if self.names is None:
-            return self.output.over(found).cast(self.schema)
+            return with_schema(self.output.over(found), self.schema)
         arrays = [found.column(name) for name in self.names]
-        return pa.Table.from_arrays(arrays, names=self.schema.names).cast(self.schema)
+        found = pa.Table.from_arrays(arrays, names=self.schema.names)
+        return with_schema(found, self.schema)
 
     def _chosen(
         self, contents: Contents, indexes: Sequence[Contents], most: int

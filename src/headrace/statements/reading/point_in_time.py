@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import TimestampType
 
 from headrace.catalog import Table, View, key_of, title
+from headrace.engine.known_by import given_leads
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.formats.fitted import of_texts
 from headrace.formats.fitting import fitted
@@ -26,6 +27,7 @@ from headrace.zset.zset import one_piece
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
@@ -78,9 +80,11 @@ class PointInTime:
     A view whose key is in the pairs is read by the time of commit: each pair gets the row that the
     view had at the last epoch that was committed by then. A view whose key has one more column, of
     times, is read by these: each pair gets the last row that is not after its time, from the
-    contents of now. Neither returns a row of a later time.
+    contents of now. Neither returns a row of a later time: views whose rows may have more than
+    what happened until the time of their key are refused.
     """
 
+    engine: Engine
     reader: Reader
     ledger: Ledger
     seen: Callable[[Iterable[RelationId]], Published]
@@ -140,6 +144,8 @@ class PointInTime:
                 detail=f"Its key is ({names}). One column of it may be missing, if it is a time.",
                 hint="Name the columns of the pairs as those of the key.",
             )
+        if dated is not None:
+            self._require_known(relation, dated)
         chosen = asked.columns
         if chosen is None:
             chosen = tuple((name, name) for name in columns if name not in key)
@@ -158,6 +164,24 @@ class PointInTime:
             tuple(columns[name] for name in key if name != dated),
             dated,
             tuple((spelt[name.lower()], new) for name, new in chosen),
+        )
+
+    def _require_known(self, relation: Table | View, dated: str) -> None:
+        """Refuse a time at which rows are not known to be complete."""
+        is_view = isinstance(relation, View)
+        leads = self.engine.leads(relation) if is_view else given_leads(relation)
+        if leads.get(dated, -1) >= 0:
+            return
+        raise HeadraceError(
+            Code.INVALID,
+            f'{title(relation)} cannot be read by column "{dated}" of its key',
+            detail="A row could be answered for a time before all that it was made of: a window,"
+            " a day or an hour is known at its end, and it is not known that this column is not"
+            " before it.",
+            hint="Declare the table WITH (effective_from = 'column')."
+            if not is_view
+            else "Use the end of the window, or the time of the events itself, as the key. To read"
+            f' by the time of commit, give the pairs a column "{dated}".',
         )
 
     def _values(self, read: _Read, pairs: _Pairs, state: Published) -> pa.Table:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import BooleanType, DateType, DecimalType, StringType
 
-from headrace.catalyst.exact import is_lossless_to_decimal, keeps_all_digits, plain_pattern
+from headrace.catalyst.exact import (
+    adds_in_order,
+    is_lossless_to_decimal,
+    keeps_all_digits,
+    plain_pattern,
+)
 from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.engine.reading.scans.refused import Refused
@@ -166,7 +171,7 @@ def _aggregate(handle: Any) -> str:
         raise Refused(f"function {function.prettyName()}")
     of, value = type_of(given[0]), expression(given[0])
     known = _AGGREGATES.get(kind)
-    if known is None or not is_exact(of):
+    if known is None or not is_exact(of) or adds_in_order(function):
         raise Refused(f"function {function.prettyName()} on type {of.simpleString()}")
     return known(handle, of, f"{distinct}{value}", only)
 
