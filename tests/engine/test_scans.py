@@ -142,7 +142,7 @@ def test_a_query_has_the_rows_of_spark(db: headrace.Database, query: str):
         ("SELECT rank() OVER (ORDER BY b) FROM t", "Window"),
         ("SELECT rand() FROM t", "random"),
         ("SELECT collect_list(a) FROM t", "a sort of partitions"),
-        ("SELECT try_sum(b) FROM t", "a sort of partitions"),
+        ("SELECT try_sum(b) FROM t", "function try_sum on type bigint"),
         ("SELECT id FROM t WHERE b > (SELECT avg(b) FROM t)", "subquery"),
         ("SELECT CAST(s AS INT) FROM t", "CAST of string to int"),
         ("SELECT -CAST(p AS DECIMAL(35,2)) FROM t", "arithmetic on type decimal(35,2)"),

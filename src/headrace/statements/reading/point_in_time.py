@@ -168,8 +168,10 @@ class PointInTime:
 
     def _require_known(self, relation: Table | View, dated: str) -> None:
         """Refuse a time at which rows are not known to be complete."""
-        is_view = isinstance(relation, View)
-        leads = self.engine.leads(relation) if is_view else given_leads(relation)
+        if isinstance(relation, View):
+            leads, hint = self.engine.leads(relation), _KNOWN_LATER.format(dated)
+        else:
+            leads, hint = given_leads(relation), _DECLARED
         if leads.get(dated, -1) >= 0:
             return
         raise HeadraceError(
@@ -178,10 +180,7 @@ class PointInTime:
             detail="A row could be answered for a time before all that it was made of: a window,"
             " a day or an hour is known at its end, and it is not known that this column is not"
             " before it.",
-            hint="Declare the table WITH (effective_from = 'column')."
-            if not is_view
-            else "Use the end of the window, or the time of the events itself, as the key. To read"
-            f' by the time of commit, give the pairs a column "{dated}".',
+            hint=hint,
         )
 
     def _values(self, read: _Read, pairs: _Pairs, state: Published) -> pa.Table:
@@ -263,6 +262,11 @@ class PointInTime:
 _LONGER: Final = (
     "Leave these pairs out. To keep states for longer from now on, ALTER MATERIALIZED VIEW name SET"
     " (history = '30 days'). A view whose key has a column of times has no such limit."
+)
+_DECLARED: Final = "Declare the table WITH (effective_from = 'column')."
+_KNOWN_LATER: Final = (
+    "Use the end of the window, or the time of the events itself, as the key. To read by the time"
+    ' of commit, give the pairs a column "{}".'
 )
 _NEWER: Final = (
     "Leave these pairs out. The setting history_epochs is how many epochs of tables are kept."
