@@ -188,6 +188,25 @@ def test_a_candidate_is_compared_with_its_query(db):
         db.sql("VALIDATE VIEW v SAMPLE 0 PERCENT")
 
 
+def test_dirty_rows_go_with_what_served_and_are_repaired_before_it_serves_again(db):
+    db.sql(TABLE)
+    db.sql(VIEW)
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
+    db.sql(CANDIDATE)
+    spoil(db, "v", lambda row: {**row, "n": row["n"] + 1})
+    db.sql("INVALIDATE VIEW v WHERE g = 1 BECAUSE 'it is wrong'")
+    db.sql("SWAP VIEW v")
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 1), (2, 1)]
+    assert [row[0] for row in db.sql("SHOW DIRTY").fetchall()] == ["the candidate of v"]
+    with pytest.raises(HeadraceError, match="rows of a candidate are not right"):
+        db.sql("ROLLBACK VIEW v")
+    db.sql("INVALIDATE VIEW v BECAUSE 'all is asked for'")
+    db.sql("REPAIR v")
+    assert db.sql("SHOW DIRTY").fetchall() == []
+    db.sql("ROLLBACK VIEW v")
+    assert (1, 2) in db.sql("SELECT * FROM v").fetchall()
+
+
 @pytest.mark.parametrize(
     ("options", "left"),
     [

@@ -25,7 +25,7 @@ from headrace.parts.swapping import (
 )
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.exchange import ExchangedPlaces, exchange
+from headrace.runtime.exchange import ExchangedPlaces, dirt_moved, exchange
 from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
@@ -241,10 +241,10 @@ class Definer:
         A view whose candidate has the same columns and key changes by the difference, and views
         above, followers and sinks get that in the same epoch. A candidate with other columns takes
         its view's name; all views that read it must be among the ``pairs``, whose inputs come
-        first. The candidates are then what the views were; they are dropped if slices of that are
-        dirty, and have stopped if that had. All are maintained in every epoch. What served is kept
-        until a time in Unix seconds, or until it is dropped. Views above that had stopped stay so
-        until they are filled again.
+        first. The candidates are then what the views were, with the dirty slices of that, and have
+        stopped if that had. All are maintained in every epoch. What served is kept until a time in
+        Unix seconds, or until it is dropped. Views above that had stopped stay so until they are
+        filled again.
 
         Raises:
             IncompleteSwapError: if a view reads one with other columns and is not among them.
@@ -263,7 +263,7 @@ class Definer:
             former, order = declared_in_order(catalog, places)
             exchanged = {p.view.id: p.candidate.id for p in places if not p.by_name}
             repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]
-            right = removed_with(repaired, dirty, catalog)
+            right = frozenset(removed_with(repaired, dirty, catalog))
             after: list[View | PlainView] = []
             circuits = swapped.circuits(places)
             with self.declarations.redeclared(former, self._after(order, after), circuits):
@@ -273,14 +273,14 @@ class Definer:
                 known = self.loop.catalog
                 of = shown_name(pairs[0][0], known)
                 stops = stops_moved(self.ledger, known, catalog, exchanged.keys(), exchanged, of)
-                done = exchange(self.loop, places, plain, right, stops.ended, stops.marked)
+                cleaned, moved = dirt_moved((e for e in dirty if e.id in right), places)
+                marked = (*stops.marked, *moved)
+                done = exchange(self.loop, places, plain, cleaned, stops.ended, marked)
             for each in after:
                 self.declarations.announce_texts_above(each, catalog)
             replaced = self.loop.catalog
             self._publish(catalog, {})
             self.openlineage.replaced(replaced, ((pair.view, pair.serves) for pair in places))
-        if right:
-            self.drop([pair.former.id for pair in reversed(places)])
         for each in after:
             self._require_stored(each)
         return done

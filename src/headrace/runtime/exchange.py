@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.ledger import EpochCommit, NewRun, RunKind
+from headrace.ledger import DirtyState, EpochCommit, NewRun, RunKind
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.published import RESHAPED
 from headrace.runtime.swap import followed, swap
@@ -14,7 +14,7 @@ from headrace.spine import differences, sync_directory
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.catalog import PlainView, View
     from headrace.ledger import Dirty, RepairedView
@@ -63,6 +63,26 @@ class ExchangedPlaces:
 
     epoch: Epoch
     changes: int
+
+
+def dirt_moved(
+    entries: Iterable[Dirty], pairs: Iterable[ChangedPlaces]
+) -> tuple[tuple[DirtyId, ...], tuple[Dirty, ...]]:
+    """Return the ids of dirty entries that a swap makes right, and what replaces some of them.
+
+    What is dirty goes with the contents: to the candidate whose build the view gets. Contents that
+    get another name keep their entries.
+    """
+    places = {pair.view.id: None if pair.by_name else pair.candidate.id for pair in pairs}
+    cleaned: list[DirtyId] = []
+    moved: list[Dirty] = []
+    for entry in entries:
+        place = places.get(entry.view, entry.view)
+        if place is not None and entry.id is not None:
+            cleaned.append(entry.id)
+            if place != entry.view:
+                moved.append(replace(entry, view=place, state=DirtyState.OPEN, id=None))
+    return tuple(cleaned), tuple(moved)
 
 
 def exchange(
