@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,26 @@ def test_options_of_csv_are_those_of_reading(tmp_path: Path, texts: list[str | N
         {"header": "false"},
         {"delimiter": ";"},
         {"header": "false", "delimiter": "\t"},
+        {"null": "NULL"},
+        {"null": "a", "delimiter": ";"},
     ):
         written(tmp_path / "x.csv", table, **options)
         assert read(tmp_path / "x.csv", of, **options).equals(table)
+
+
+def test_null_is_written_as_a_text_that_no_value_is(tmp_path: Path) -> None:
+    of = schema(n="int", s="string", b="binary", d="date")
+    rows = pa.table(
+        [[1, None], ["NULL", None], [b"\xff", None], [date(2026, 1, 2), None]], schema=of.arrow
+    )
+    written(tmp_path / "x.csv", rows, null="NULL")
+    lines = (tmp_path / "x.csv").read_bytes().splitlines()[1:]
+    assert lines == [b'"1","NULL","\xff","2026-01-02"', b"NULL,NULL,NULL,NULL"]
+    texts = rows.select(["n", "s", "d"])
+    written(tmp_path / "y.csv", texts, null="NULL")
+    read_back = schema(n="int", s="string", d="date")
+    assert read(tmp_path / "y.csv", read_back, null="NULL").equals(texts)
+    with pytest.raises(HeadraceError, match="separates fields"):
+        written(tmp_path / "x.csv", rows, null=",")
+    with pytest.raises(HeadraceError, match='"null" does not apply to json'):
+        written(tmp_path / "x.json", rows, null="-")

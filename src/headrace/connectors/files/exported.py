@@ -41,11 +41,12 @@ class _Written:
     format: OutputFormat | None = None
     header: bool | None = None
     delimiter: str | None = option(convert=character, default=None)
+    null: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options for writing a file; ``header`` and ``delimiter`` apply to CSV only.
+    """Options for writing a file; ``header``, ``delimiter`` and ``null`` apply to CSV only.
 
     ``compression`` is ``gzip``, ``zstd``, or None.
     """
@@ -54,6 +55,7 @@ class ExportOptions:
     header: bool = True
     delimiter: str = ","
     compression: str | None = None
+    null: str = ""
 
     @classmethod
     def of(cls, path: Path, options: Iterable[Given] = ()) -> Self:
@@ -68,7 +70,7 @@ class ExportOptions:
         compression = {".gz": "gzip", ".zst": "zstd"}[suffix] if suffix in COMPRESSED else None
         ending = (Path(path.stem).suffix if compression else path.suffix).lower()
         form = given.format or _format(path, ending)
-        for name in ("header", "delimiter"):
+        for name in ("header", "delimiter", "null"):
             if form is not OutputFormat.CSV and getattr(given, name) is not None:
                 raise HeadraceError(
                     Code.INVALID, f'option "{name}" does not apply to {form.value} files'
@@ -80,7 +82,14 @@ class ExportOptions:
                 hint="Leave the ending out: Parquet compresses its columns by itself.",
             )
         delimiter = given.delimiter or ("\t" if ending == ".tsv" else ",")
-        return cls(form, given.header is not False, delimiter, compression)
+        null = given.null or ""
+        if any(each in null for each in (delimiter, '"', "\r", "\n")):
+            raise HeadraceError(
+                Code.INVALID,
+                'option "null" contains what separates fields or rows',
+                hint="Choose a word, such as null = 'NULL'.",
+            )
+        return cls(form, given.header is not False, delimiter, compression, null)
 
 
 def _format(path: Path, ending: str) -> OutputFormat:
@@ -180,22 +189,25 @@ def _writer(
             if options.header:
                 header = pa_csv.WriteOptions(delimiter=options.delimiter)
                 pa_csv.write_csv(schema.empty_table(), file, header)
-            if any(pa.types.is_binary(each.type) for each in schema):
-                return lambda rows: _write_records(file, rows, options.delimiter), lambda: None
+            if options.null or any(pa.types.is_binary(each.type) for each in schema):
+                return lambda rows: _write_records(file, rows, options), lambda: None
             return lambda rows: pa_csv.write_csv(csv_columns(rows), file, form), lambda: None
 
 
-def _write_records(file: BinaryIO, rows: pa.Table, delimiter: str) -> None:
-    """Write CSV records with raw bytes in binary fields: Arrow's writer supports UTF-8 only."""
+def _write_records(file: BinaryIO, rows: pa.Table, options: ExportOptions) -> None:
+    """Write CSV records with raw bytes in binary fields, and a text for NULL.
+
+    Arrow's writer supports UTF-8 and empty NULLs only.
+    """
     fields: list[Any] = []
     for column in rows.columns:
-        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
-            doubled = pc.replace_substring(column.cast(pa.binary()), b'"', b'""')
+        is_text = pa.types.is_binary(column.type) or pa.types.is_string(column.type)
+        field = (column if is_text else text_column(column)).cast(pa.binary())
+        if is_text or options.null:
+            doubled = pc.replace_substring(field, b'"', b'""')
             field = pc.binary_join_element_wise(b'"', doubled, b'"', b"")
-        else:
-            field = text_column(column).cast(pa.binary())
-        fields.append(pc.fill_null(field, b""))
-    joined = pc.binary_join_element_wise(*fields, delimiter.encode())
+        fields.append(pc.fill_null(field, options.null.encode()))
+    joined = pc.binary_join_element_wise(*fields, options.delimiter.encode())
     file.writelines(each + b"\n" for each in joined.to_pylist())
 
 
