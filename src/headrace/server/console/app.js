@@ -82,7 +82,8 @@ function drawUsage({ server }) {
   const words = JSON.stringify(found);
   if (place.dataset.shown === words) return place;
   place.dataset.shown = words;
-  return fill(place, found.filter(([, value]) => value !== null).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
+  return fill(place, found.filter(([, value]) => value !== null).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))),
+    h("div", {}, h("dt", {}, "HTTP API"), h("dd", {}, h("a", { href: "/openapi.json", target: "_blank" }, "description"))));
 }
 
 function chooseTheme(theme) {

@@ -42,7 +42,9 @@ export function followFigures(name, draw) {
   };
 
   const ends = [onSpan(load), watchStatus((moment) => {
-    if (own !== null && moment.at > (own.at.at(-1) ?? 0)) {
+    // A rate is known from the second moment on.
+    const known = now.rates[name] !== undefined || !(name in moment.sources);
+    if (own !== null && known && moment.at > (own.at.at(-1) ?? 0)) {
       const [pending, seconds] = moment.views[name] ?? [null, null];
       const values = { at: moment.at, pending, seconds, rows: now.rates[name] ?? null };
       for (const [figure, value] of Object.entries(values)) {

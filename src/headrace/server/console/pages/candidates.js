@@ -116,36 +116,35 @@ function aboutOf({ state, same_columns: same, kept_until: until }) {
 }
 
 const KINDS = { added: ["plus", "added"], gone: ["minus", "gone"], changed: ["changed", "changed"], "new column": ["plus", "new column"], "dropped column": ["minus", "dropped column"], "other type": ["changed", "another type"] };
+const kindOf = (change) => KINDS[change] ?? ["changed", change];
 
 /** What SHOW DIFF answers: how many rows by kind, then the columns that change, each with examples. */
 export function differenceOf(rows, served) {
   const total = (change) => rows.find((row) => row.change === change && row.column === null)?.rows ?? 0;
-  const named = (change) => rows.filter((row) => row.change === change).map(({ column }) => column);
-  const retyped = named("new column").filter((column) => named("dropped column").includes(column));
-  const columns = rows.filter(({ change }) => change.endsWith("column"));
+  const columns = rows.filter(({ change }) => change.endsWith("column") || change === "other type");
   const sums = ["added", "gone", "changed"].map((change) => [change, total(change)]);
   const verb = served ? "A rollback" : "A swap";
   if (columns.length === 0 && sums.every(([, n]) => n === 0)) return h("p", { class: "note" }, `${verb} would change no row.`);
-  const other = retyped.map((column) => ({ change: "other type", column, rows: null, examples: "[]" }));
-  const lines = [...other, ...rows.filter(({ change, column }) => change === "changed" || !retyped.includes(column))]
-    .filter(({ change, column, rows: n, examples }) => column !== null || (n > 0 && (change !== "changed" || examples !== "[]")));
+  const lines = rows.filter(({ change, column, rows: n, examples }) => column !== null || (n > 0 && (change !== "changed" || examples !== "[]")));
   const table = listing("Difference", ["Change", "Column", ["Rows", { class: "num" }], "Examples"], { kind: "listed" });
   table.set(lines.map(({ change, column, rows: n, examples }) => h("tr", {},
-    h("td", { class: `op ${KINDS[change][0]}` }, KINDS[change][1]), h("td", {}, column ?? h("span", { class: "dim" }, "whole rows")), h("td", { class: "num" }, n === null ? "" : count(n)),
-    h("td", { class: "examples" }, examplesOf(examples)))));
+    h("td", { class: `op ${kindOf(change)[0]}` }, kindOf(change)[1]), h("td", {}, column ?? h("span", { class: "dim" }, "whole rows")), h("td", { class: "num" }, n === null ? "" : count(n)),
+    h("td", { class: "examples" }, examplesOf(examples, change === "other type")))));
   return h("div", {},
-    h("p", { class: "sums" }, `${verb} would change: `, sums.map(([change, n]) => h("span", { class: n === 0 ? "dim" : `op ${KINDS[change][0]}` }, `${counted(n, "row")} ${change}`))),
+    h("p", { class: "sums" }, `${verb} would change: `, sums.map(([change, n]) => h("span", { class: n === 0 ? "dim" : `op ${kindOf(change)[0]}` }, `${counted(n, "row")} ${change}`))),
     lines.length ? table.element : null);
 }
 
-function examplesOf(text) {
+/** Examples of rows, or of what is `named`, such as types. */
+function examplesOf(text_, named) {
   let found = [];
   try {
-    found = JSON.parse(text) ?? [];
+    found = JSON.parse(text_) ?? [];
   } catch {
-    return text;
+    return text_;
   }
   const short = (value) => {
+    if (named) return String(value);
     const words = typeof value === "object" && value !== null ? Object.entries(value).map(([key, each]) => `${key} ${JSON.stringify(each)}`).join(", ") : JSON.stringify(value);
     return words.length > LONGEST ? `${words.slice(0, LONGEST - 1)}…` : words;
   };
