@@ -24,6 +24,7 @@ PAGES = (
 EDITOR = "document.querySelector('.editor')?.shadowRoot"
 ROWS = "return [...document.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))"
 CUT = "return [...document.querySelectorAll('.scroll:has(.cards)')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel)"
+BEYOND = "return [...document.querySelectorAll('[role=tab], nav a, main button')].filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth).map((e) => e.innerText)"
 OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -61,6 +62,10 @@ def test_each_page_loads_without_a_complaint_and_fits_a_phone(page: Browser):
         page.size(390, 844)
         page.wait(lambda: page.run(OVERFLOW) <= 0, f"{path} without scrolling")
         assert page.run(CUT) == [], path  # a row of a listing is a card there
+        assert page.run(BEYOND) == [], path
+        page.run("document.getElementById('menu').click()")
+        assert "Operations" in page.text("nav")
+        assert page.run(BEYOND) == [], path
         page.size(1280, 800)
     page.open("")
     page.wait_for("seen.totals", ".graph")
