@@ -405,6 +405,7 @@ def test_what_cannot_be_changed_is_said_before_anything_is(deployer: Deployer) -
     assert deployer("plan", "--nothing") == 1
 
 
+@pytest.mark.long
 def test_a_function_gets_another_body_with_the_views_that_call_it(deployer: Deployer) -> None:
     text = """CREATE FUNCTION f(x INT) RETURNS INT RETURN x + 1; CREATE TABLE t (k INT PRIMARY KEY);
 CREATE MATERIALIZED VIEW v AS SELECT k, f(k) AS n FROM t;
