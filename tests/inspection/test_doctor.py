@@ -7,8 +7,11 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+import xxhash
 
+from headrace.backups.transfer import DamagedFileError, checked_pieces
 from headrace.cli.command import main
 from headrace.inspection import Inspected, State, inspect
 from headrace.ledger import RESTORING, DirectoryLock, Dirty, Files, Ledger, Mode
@@ -80,6 +83,36 @@ def test_damaged_short_and_missing_files_are_found(db: PureDatabase, folder: str
     assert found(db) == []
 
 
+@pytest.mark.parametrize("folder", ["runs", "log"])
+def test_a_flip_of_any_byte_of_a_file_is_found(db: PureDatabase, folder: str) -> None:
+    table = next(r for r in db.loop.catalog if r.name != "counts")
+    db.append(table, [(key, key % 3, 1) for key in range(8)])  # the second part of a pack
+    path = max((db.directory / folder).iterdir(), key=lambda each: each.stat().st_size)
+    (needed,) = (file for file in db.ledger.files.needed() if file.name == path.name)
+    data = path.read_bytes()
+    between = [each.position - 1 for each in needed.ranges if each.position]
+    assert between, "ranges are aligned"
+    for at in (*between, *range(0, len(data), 97), len(data) - 1):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(DamagedFileError):
+            list(checked_pieces(path, needed.bytes, needed.ranges))
+    path.write_bytes(data)
+    assert found(db) == []
+
+
+def test_a_flip_of_any_byte_of_a_file_of_ids_is_found(db: PureDatabase) -> None:
+    place = db.directory / "seen"
+    place.mkdir()
+    ids = np.arange(60, dtype=np.uint64).reshape(3, 20)
+    path = place / f"1-0-20-{xxhash.xxh3_64(ids.data).hexdigest()}.npy"
+    np.save(path, ids)
+    assert found(db) == []
+    data = path.read_bytes()
+    for at in (*range(0, 128, 3), *range(128, len(data), 53)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert found(db) == [f"files: seen/{path.name} is damaged"], at
+
+
 def test_files_that_are_not_needed_may_be_missing_and_strays_are_noted(db: PureDatabase) -> None:
     (db.directory / "runs/stray.arrow").write_bytes(b"left")
     assert [each for each in found(db, State.NOTE) if "strays" in each] == [
@@ -147,7 +180,12 @@ def test_stopped_views_and_what_cannot_be_opened_are_found(db: PureDatabase, cap
     assert "is not restored completely" in why
     (db.directory / RESTORING).unlink()
     change(db.directory / "ledger.db", "UPDATE meta SET value = 5 WHERE key = 'format'")
-    (why,) = found(db)
+    assert found(db) == []
+    (why,) = (each for each in found(db, State.NOTE) if "ledger" in each)
     assert "has format 5, which is migrated first" in why
+    (db.directory / "ledger.db").rename(db.directory.parent / "ledger.db")
+    assert main(["--data", str(db.directory), "doctor"]) == 1
+    assert "Restore the ledger from a backup" in " ".join(capsys.readouterr().out.split())
+    (db.directory.parent / "ledger.db").rename(db.directory / "ledger.db")
     assert main(["--data", str(db.directory / "none"), "doctor"]) == 1
     assert main(["--url", "http://127.0.0.1:1", "doctor"]) == 2

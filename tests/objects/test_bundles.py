@@ -50,3 +50,16 @@ def test_a_damaged_object_is_refused(damage) -> None:
     with pytest.raises(HeadraceError, match="is damaged") as raised:
         members(damage(composed({"a": b"first"})), "x")
     assert raised.value.code is Code.CORRUPT
+
+
+def test_a_flip_of_any_byte_of_an_object_is_found() -> None:
+    whole = composed({"a": b"first", "b": b"second"})
+    for at in range(len(whole)):
+        with pytest.raises(HeadraceError, match="is damaged"):
+            members(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], "x")
+
+
+def test_an_object_without_a_checksum_of_a_former_version_is_read() -> None:
+    index = b'{"a": 5}'
+    former = len(index).to_bytes(8) + index + b"first"
+    assert {name: bytes(body) for name, body in members(former, "x").items()} == {"a": b"first"}

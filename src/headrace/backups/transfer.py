@@ -12,6 +12,7 @@ import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.objects.places import PIECE_BYTES
+from headrace.spine.pack import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +91,7 @@ def checked(
     """Yield what ``read`` returns of the file at a path, as :func:`checked_pieces`."""
     at = 0
     for each in ranges:
-        yield from _pieces(read, path, each.position - at)
+        yield from _between(read, path, at, each.position)
         hashed = xxhash.xxh3_64()
         for piece in _pieces(read, path, each.bytes):
             hashed.update(piece)
@@ -99,6 +100,15 @@ def checked(
             raise _damaged(path, f"Its bytes from {each.position} on have been changed.")
         at = each.position + each.bytes
     yield from _pieces(read, path, size - at)
+
+
+def _between(read: Callable[[int], bytes], path: Path, at: int, position: int) -> Iterator[bytes]:
+    """Yield the bytes between two ranges: of what is needed no longer, or zeros that align them."""
+    aligns = position - at < ALIGNMENT
+    for piece in _pieces(read, path, position - at):
+        if aligns and any(piece):
+            raise _damaged(path, f"Its bytes from {at} on have been changed.")
+        yield piece
 
 
 def _pieces(read: Callable[[int], bytes], path: Path, size: int) -> Iterator[bytes]:

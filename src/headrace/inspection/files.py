@@ -10,6 +10,7 @@ from headrace.backups.transfer import DamagedFileError, Meter, checked, checked_
 from headrace.errors import Code, HeadraceError
 from headrace.inspection.findings import Finding, State
 from headrace.log import checked_part
+from headrace.log.seen import require_header
 from headrace.objects.bundles import bundle_of, members, object_of, unit_of
 from headrace.spine import mounts
 
@@ -25,6 +26,15 @@ _REPAIR: Final = (
     "Stop the process and run REPAIR, which rebuilds tables and views from the log; a file of the"
     " log has to be restored from a backup."
 )
+
+
+class DamagedBundleError(Exception):
+    """A bundle is damaged; ``waiting`` are those of its files that the ledger has."""
+
+    def __init__(self, waiting: Mapping[str, bytes | memoryview], why: str) -> None:
+        super().__init__(why)
+        self.waiting = waiting
+        self.why = why.removesuffix(".")
 
 
 @dataclass(slots=True)
@@ -108,7 +118,11 @@ class FileChecks:
 
     def _damages(self, files: Sequence[NeededFile]) -> dict[NeededFile, str]:
         """Return what is wrong with the files of a bundle, or with a file of its own."""
-        found, bundled = {}, self._bundled(files)
+        found, absent = {}, "it is missing"
+        try:
+            bundled = self._bundled(files)
+        except DamagedBundleError as error:
+            bundled, absent = error.waiting, f"its bundle is damaged: {error.why}"
         for file in files:
             path = self.directory / file.folder / file.name
             try:
@@ -122,13 +136,17 @@ class FileChecks:
                 for piece in pieces:
                     self.meter.count(len(piece))
             except FileNotFoundError:
-                found[file] = "it is missing"
+                found[file] = absent
             except DamagedFileError as error:
                 found[file] = (error.detail or "it is damaged").removesuffix(".")
         return found
 
     def _bundled(self, files: Sequence[NeededFile]) -> Mapping[str, bytes | memoryview]:
-        """Return the files of a bundle of a store, and those of them that it does not have yet."""
+        """Return the files of a bundle of a store, and those of them that it does not have yet.
+
+        Raises:
+            DamagedBundleError: the bundle is damaged.
+        """
         bundle = bundle_of(files[0].name)
         if self.store is None or bundle is None:
             return {}
@@ -142,13 +160,14 @@ class FileChecks:
         except HeadraceError as error:
             if error.code is not Code.CORRUPT:
                 raise
-            return waiting
+            raise DamagedBundleError(waiting, error.detail or error.primary) from error
 
     def _ids(self) -> Iterator[Finding]:
         """Check the files with ids of streams in the directory."""
         folder = self.directory / "seen"
         for path in sorted(folder.glob("*.npy")) if folder.exists() else ():
             try:
+                require_header(path)
                 part = checked_part(path)
                 for _ in checked_pieces(path, part.position + part.bytes, (part,)):
                     pass

@@ -55,9 +55,21 @@ def inspect(
         with ledger_to_read(inspected.directory, inspected.address) as ledger:
             found += _of_ledger(inspected, ledger, report, quick=quick)
     except HeadraceError as error:
+        if _is_older(error):
+            return [*found, _migrated(error)]
         why = f"{error.primary}: {error.detail}" if error.detail else error.primary
         found.append(Finding("ledger", State.WRONG, why, error.hint or ""))
     return found
+
+
+def _is_older(error: HeadraceError) -> bool:
+    """Whether a ledger cannot be read because it is of an earlier format."""
+    return error.code is Code.INVALID and "which is migrated first" in error.primary
+
+
+def _migrated(error: HeadraceError) -> Finding:
+    done = "It is migrated; then views whose state is not kept are rebuilt."
+    return Finding("ledger", State.NOTE, f"{error.primary}", done)
 
 
 def upgrades(inspected: Inspected) -> list[Finding]:
@@ -70,10 +82,9 @@ def upgrades(inspected: Inspected) -> list[Finding]:
         with ledger_to_read(inspected.directory, inspected.address) as ledger:
             return [*_outdated(ledger)]
     except HeadraceError as error:
-        if error.code is not Code.INVALID or "which is migrated first" not in error.primary:
+        if not _is_older(error):
             raise
-        done = "It is migrated; then views whose state is not kept are rebuilt."
-        return [Finding("ledger", State.NOTE, f"{error.primary}", done)]
+        return [_migrated(error)]
 
 
 def _outdated(ledger: Ledger) -> Iterator[Finding]:

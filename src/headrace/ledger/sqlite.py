@@ -68,6 +68,8 @@ class SqliteFile:
         del mode
         if not self.file.exists():
             if create is None:
+                if self.file.parent.is_dir():
+                    _refuse_orphans(self.file)
                 raise missing(self.place)
             self._create(create)
         _check_header(self.file)
@@ -173,14 +175,7 @@ class SqliteFile:
         file = self.file
         if not file.parent.is_dir():
             raise HeadraceError(Code.INVALID, f'directory "{file.parent}" does not exist')
-        orphan = next(file.parent.rglob("*.arrow"), None)
-        if orphan is not None:
-            raise HeadraceError(
-                Code.CORRUPT,
-                f'ledger "{file}" is missing',
-                f'The directory contains data of a missing ledger, such as "{orphan}".',
-                f"Restore the ledger from a backup, or start with an empty directory. {BACKUPS}",
-            )
+        _refuse_orphans(file)
         draft = _draft_of(file)
         draft.touch()
         engine = SqliteFile(draft).engine(Mode.WRITE)
@@ -190,6 +185,18 @@ class SqliteFile:
         finally:
             engine.dispose()
         _move(draft, file)
+
+
+def _refuse_orphans(file: Path) -> None:
+    """Raise CORRUPT if the directory of a missing ledger has files that it named."""
+    orphan = next(file.parent.rglob("*.arrow"), None)
+    if orphan is not None:
+        raise HeadraceError(
+            Code.CORRUPT,
+            f'ledger "{file}" is missing',
+            f'The directory contains data of a missing ledger, such as "{orphan}".',
+            f"Restore the ledger from a backup, or start with an empty directory. {BACKUPS}",
+        )
 
 
 def _address(file: Path, mode: Mode) -> str:

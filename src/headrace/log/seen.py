@@ -9,6 +9,7 @@ has removed from the log are all in files.
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -244,6 +245,29 @@ def checked_part(path: Path) -> CheckedRange:
         header = file.read(_HEADER_BYTES)
     begins = _HEADER_BYTES + int.from_bytes(header[-2:], "little")
     return CheckedRange(begins, path.stat().st_size - begins, path.stem.rpartition("-")[2])
+
+
+def require_header(path: Path) -> None:
+    """Check that a file of ids begins as the library writes it: no checksum has that part.
+
+    Raises:
+        OSError: the file cannot be read.
+        HeadraceError: CORRUPT if it begins otherwise.
+    """
+    written = io.BytesIO()
+    try:
+        ids = np.load(path, mmap_mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # whatever its parser makes of a changed header
+        raise HeadraceError(Code.CORRUPT, f'file "{path}" cannot be read', f"{error}.") from error
+    header = np.lib.format.header_data_from_array_1_0(ids)
+    np.lib.format.write_array_header_1_0(written, header)
+    begin = written.getvalue()
+    with path.open("rb") as file:
+        same = file.read(len(begin)) == begin
+    if not same or path.stat().st_size != len(begin) + ids.nbytes:
+        raise HeadraceError(Code.CORRUPT, f'file "{path}" is damaged', "Its header was changed.")
 
 
 def _first_of_each(ids: Ids) -> NDArray[np.bool_]:

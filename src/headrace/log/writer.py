@@ -21,6 +21,7 @@ from headrace.ledger import SegmentFile
 from headrace.log.bounds import bounds_of
 from headrace.log.segments import keep_written, verified
 from headrace.spine import ChecksummedFile, mounts
+from headrace.spine.pack import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 65_536
 _SMALL_BYTES: Final = 1 << 20
 _PACK_BYTES: Final = 64 << 20
-_ALIGNMENT: Final = 64
-"""Arrow reads mapped buffers without a copy only from such addresses."""
 
 Written = SegmentFile | HeadraceError
 
@@ -170,7 +169,7 @@ class _Pack:
         buffer = pa.BufferOutputStream()
         _serialise(rows, buffer)
         data = buffer.getvalue()
-        position = -(-self.end // _ALIGNMENT) * _ALIGNMENT
+        position = -(-self.end // ALIGNMENT) * ALIGNMENT
         self.file.seek(position)
         left = memoryview(data)
         while left:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+import xxhash
+
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ ENDING: Final = len(MARK) + DIGITS + len(SUFFIX)
 """The length of what the name of a file in a bundle ends with."""
 _BUNDLE: Final = "bundle-"
 _LENGTH_BYTES: Final = 8
+_CHECKSUM: Final = ""
+"""The entry of an index with the checksum, which those of former versions lack."""
 _HEX: Final = frozenset("0123456789abcdef")
 
 
@@ -60,9 +64,20 @@ def bundle_of_object(name: str) -> str | None:
 
 
 def composed(files: Mapping[str, bytes]) -> bytes:
-    """Return files as one object: the length of the index, the index, and their bytes in order."""
-    index = json.dumps({name: len(body) for name, body in files.items()}).encode()
+    """Return files as one object: the length of the index, the index, and their bytes in order.
+
+    The index has the lengths of the files by name, and a checksum of all that follows its own.
+    """
+    lengths = {name: len(body) for name, body in files.items()}
+    index = json.dumps({_CHECKSUM: _checksum(lengths, *files.values()), **lengths}).encode()
     return b"".join([len(index).to_bytes(_LENGTH_BYTES), index, *files.values()])
+
+
+def _checksum(lengths: Mapping[str, int], *bodies: bytes | memoryview) -> str:
+    hashed = xxhash.xxh3_64(json.dumps(lengths).encode())
+    for body in bodies:
+        hashed.update(body)
+    return hashed.hexdigest()
 
 
 def members(data: bytes, name: str) -> dict[str, memoryview]:
@@ -73,10 +88,14 @@ def members(data: bytes, name: str) -> dict[str, memoryview]:
     """
     begins = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES])
     try:
-        sizes: dict[str, int] = json.loads(data[_LENGTH_BYTES:begins])
-    except ValueError as error:
+        index = json.loads(data[_LENGTH_BYTES:begins])
+        checksum = index.pop(_CHECKSUM, None)
+        sizes: dict[str, int] = {str(file): int(size) for file, size in index.items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise _damaged(name, "Its index cannot be read.") from error
     found, view = {}, memoryview(data)
+    if checksum is not None and checksum != _checksum(sizes, view[begins:]):
+        raise _damaged(name, "Its bytes have been changed.")
     for file, size in sizes.items():
         found[file] = view[begins : begins + size]
         begins += size

@@ -399,7 +399,7 @@ class QueryProcesses:
             self._changed.notify_all()
 
     def _rehearse(self, process: _Process) -> None:
-        """Have a started process answer a query, for which it loads what any query needs.
+        """Ask a started process a query, for which it loads what any query needs.
 
         Raises:
             EndedError: the process has ended.
@@ -450,7 +450,7 @@ class _Process:
         self._known: tuple[Any, ...] = ()
 
     def warm(self, spark: SparkSettings) -> None:
-        """Have it start a Spark; what is asked next is answered afterwards.
+        """Ask it to start Spark; what is asked next is answered afterwards.
 
         Raises:
             OSError: the process has ended.

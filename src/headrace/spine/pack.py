@@ -40,7 +40,7 @@ BATCH_BYTES = 2**28
 """The most bytes of one record batch of a run, unless a part has more: Arrow limits columns."""
 _AT_ONCE_BYTES: Final = 1 << 20
 """The most bytes of rows that are composed in memory, and kept there to be read."""
-_ALIGNMENT: Final = 64
+ALIGNMENT: Final = 64
 """Arrow reads mapped buffers without a copy only from such addresses."""
 
 
@@ -147,7 +147,7 @@ class PackWriter:
         try:
             if self._file is None:
                 self._file = self._path.open("xb", buffering=0)
-            position = -(-self._runs[-1].end // _ALIGNMENT) * _ALIGNMENT if self._runs else 0
+            position = -(-self._runs[-1].end // ALIGNMENT) * ALIGNMENT if self._runs else 0
             self._file.seek(position)
             yield _Range(self._file, position)
         except OSError as error:
