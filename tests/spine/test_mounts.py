@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
@@ -199,3 +201,12 @@ def test_a_data_directory_is_mounted_as_in_the_process_that_says_so(tmp_path):
         mounts.Mounted.unmount(one)
         mounts.Mounted.unmount(other)
     assert mounts.Mounted.of(one) is None
+
+
+def test_a_cache_on_a_full_disk_gives_up_what_can_be_fetched_again(machine, monkeypatch):
+    run = machine.write("ada")
+    monkeypatch.setattr(mounts.shutil, "disk_usage", lambda _directory: SimpleNamespace(free=0))
+    mounts.new_name(machine.log, "next")
+    assert machine.files == set()
+    forget_runs()
+    assert machine.read(run) == ["ada"]

@@ -11,7 +11,9 @@ Small files may be kept elsewhere before the store has them, in bundles (:class:
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 _LEAST_LOOKED: Final = 1 << 26
 """So many bytes are added to a cache before its size is looked at again, at least; ..."""
+LEAST_FREE: Final = 64 << 20
+"""A cache gives up files, which can be fetched again, while its disk has fewer bytes free."""
+_FREED_SECONDS: Final = 1.0
 _LOOKED_SHARE: Final = 16
 """... and one part in so many of what it may have."""
 _DIGITS: Final = 12
@@ -111,6 +116,8 @@ class Mount:
     most_bytes: int
     elsewhere: str = ""
     added: int = 0
+    freed_at: float = -math.inf
+    """When room was made last for a disk that is nearly full, by the monotonic clock."""
     lock: Lock = field(default_factory=Lock)
     waiting: Waiting | None = None
     uploading: Uploading | None = None
@@ -128,9 +135,20 @@ class Mount:
             self.added = 0
         self.make_room()
 
-    def make_room(self) -> None:
+    def keep_free(self) -> None:
+        """Make room if its disk is nearly full, also in the caches beside it."""
+        free = shutil.disk_usage(self.directory).free
+        if free >= LEAST_FREE or time.monotonic() < self.freed_at + _FREED_SECONDS:
+            return
+        self.freed_at = time.monotonic()
+        for each in tuple(_mounts.values()):
+            if each.directory.parent == self.directory.parent:
+                each.make_room(LEAST_FREE - free)
+
+    def make_room(self, least: int = 0) -> None:
         """Delete the oldest files of the cache until it is as small as it should be.
 
+        So many bytes are deleted at least, if there are.
         A file that may wait for the store is left: other processes could not fetch it.
         """
         found, may_wait = [], time.time() - 2 * WAITS_SECONDS
@@ -139,7 +157,7 @@ class Mount:
                 with suppress(FileNotFoundError):  # another process makes room as well
                     status = each.stat()
                     found.append((status.st_mtime_ns, each.path, status.st_size))
-        over = sum(size for _, _, size in found) - self.most_bytes
+        over = max(least, sum(size for _, _, size in found) - self.most_bytes)
         for age, path, size in sorted(found):
             if over <= 0:
                 break
@@ -313,6 +331,8 @@ def new_name(directory: Path, stem: str, owner: object = None) -> str:
     Files of different owners are not deleted together.
     """
     found = mount_of(directory)
+    if found is not None:
+        found.keep_free()
     uploading = None if found is None else found.uploading
     if found is None or uploading is None:
         return bundles.name_in(None, stem)
