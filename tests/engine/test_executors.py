@@ -7,7 +7,6 @@ import pickle
 import sys
 import threading
 from dataclasses import replace
-from importlib.metadata import version
 
 import pytest
 from py4j.protocol import Py4JError
@@ -19,7 +18,7 @@ from headrace.objects import StoreAddress
 from headrace.runtime.step import Step
 from headrace.spine.mounts import Mounted
 
-OWN = {name: version(name) for name in ("headrace", "pyspark", "pyarrow")}
+OWN = executors.own_versions()
 
 
 class Conf:
@@ -183,6 +182,9 @@ def test_an_executor_with_another_package_or_other_files_is_refused(tmp_path, wh
         empty = meeting.place_for(data)
         assert "No such file" in refused(probed(empty, "word")).detail
         for package, own in OWN.items():
+            assert ("(" in own) == (package == "headrace"), (
+                "a version does not say which code it is"
+            )
             older = refused((name, host, interpreter, OWN | {package: "0.0.1"}, None))
             assert f"package {package} has version 0.0.1 for executor" in older.primary
             assert f"and {own} for the driver" in older.primary
