@@ -86,7 +86,7 @@ def test_what_a_running_database_or_spark_cannot_take_on_is_said(tmp_path, spark
         assert repr(db) == f"<headrace.Database '{tmp_path / 'd'}', 0 relations, epoch 0>"
         db.sql("CREATE TABLE t (k INT, v STRING)")
         with db.subscribe("t") as following:
-            assert repr(following) == "<headrace.Subscription to (k, v), at epoch None>"
+            assert repr(following) == "<headrace.Subscription to (k, v), at epoch 0>"
     assert repr(db) == f"<headrace.Database '{tmp_path / 'd'}', closed>"
     with pytest.raises(HeadraceError, match='"partitions" cannot be 4') as refused:
         headrace.connect(tmp_path / "d", partitions=4, **settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -19,7 +19,6 @@ from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_js
 from headrace.catalog import FUNCTION_VIEW, PlainView, View, with_rowtime
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
 from headrace.catalyst.analysed import Analysed, QueryProperties, Shape
-from headrace.catalyst.bound import BoundExpression, bound_column
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.constants import (
     VALUES_PARSED,
@@ -73,7 +72,7 @@ from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.catalyst.transplant import Transplant
 from headrace.catalyst.void_keys import with_keys_typed
 from headrace.catalyst.walk import READ_BY_TASK
-from headrace.catalyst.written import RelationPlace, columns, relations_in, variables
+from headrace.catalyst.written import WrittenNames
 from headrace.dialects import (
     OFFSET,
     log_of,
@@ -83,9 +82,7 @@ from headrace.dialects import (
     with_epochs,
 )
 from headrace.errors import Code, HeadraceError, Span, unknown
-from headrace.functions import Folded, Kind
-from headrace.functions.fold import check_result
-from headrace.functions.results import require_returnable, require_returnable_together
+from headrace.functions import Folded
 from headrace.sql import Rewritten, quote
 from headrace.types import Column, RelationId, Schema
 
@@ -194,11 +191,6 @@ class Planner:
             for text in (function.returns, *(function.arguments or ()))
         )
         declared = None if function.arguments is None else tuple(arguments)
-        require_returnable(function.name, returns)
-        if function.kind in (Kind.PANDAS, Kind.ARROW):
-            require_returnable_together(function.name, returns)
-        if isinstance(returns, StructType):
-            check_result(function, returns)
         return Registered.of(function, returns, declared)
 
     def require_own_name(self, name: str) -> None:
@@ -306,56 +298,31 @@ class Planner:
         """
         with self._reading(query) as (_, plain):
             reader = LineageReader(self._relations, self._names, self.check)
-            return reader.lineage(self._resolved(plain), columns)
+            return reader.lineage(self._executed(plain).analyzed(), columns)
 
-    def bound(self, query: Span) -> BoundExpression | None:
-        """Return the only column of a query over a list of columns, by their positions in it.
-
-        None if Spark does not compute it from a row alone, or does not say how.
-        """
-        with self._reading(query) as (_, plain):
-            return bound_column(self._resolved(plain))
-
-    def variables(self, query: Span, name: str) -> list[Span]:
-        """Return the places in a query where lambdas declare or read a variable of a name."""
-        with self._reading(query) as (read, plain):
-            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
-            return [_back(read, plain, span) for span in variables(parsed, plain.span, name)]
-
-    def columns(self, query: Span, name: str) -> list[Span]:
-        """Return the places of names in a query that may mean a column of a name."""
-        with self._reading(query) as (read, plain):
-            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
-            return [_back(read, plain, span) for span in columns(parsed, plain.span, name)]
-
-    def places(self, query: Span, relation: str) -> list[RelationPlace]:
-        """Return the places in a query where it reads a relation by its dotted name."""
-        with self._reading(query) as (read, plain):
-            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
-            return [
-                replace(each, span=_back(read, plain, each.span))
-                for each in relations_in(nodes(parsed), plain.span)
-                if each.name == relation
-            ]
+    @property
+    def written(self) -> WrittenNames:
+        """Where names stand in queries, and what an expression computes whatever they are."""
+        return WrittenNames(self._reading, self._parsed, self._executed)
 
     @contextmanager
     def _reading(self, query: Span) -> Iterator[tuple[Rewritten, Rewritten]]:
         """Yield a query after each rewriting for Spark; errors have their place in the query."""
         read = spark_text(query, self.relations, self._folds)
         plain = self._one_word(read)
-        with (
-            self._mapping_errors(read),
-            plain.mapping_errors(),
-            shallow(plain.span),
-            translating(plain.span),
-        ):
+        span = plain.span
+        with self._mapping_errors(read), plain.mapping_errors(), shallow(span), translating(span):
             yield read, plain
 
-    def _resolved(self, plain: Rewritten) -> Any:
-        parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
+    def _executed(self, plain: Rewritten, allowed: frozenset[str] = frozenset()) -> Any:
+        """Have Spark resolve a query, once its forms are known to be allowed."""
+        parsed, _ = self._parsed(plain, allowed)
         self._register_named(plain.text)
+        return self._execution(parsed)
+
+    def _execution(self, logical: Any) -> Any:
         dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
-        return dataset.ofRows(self._session, parsed).queryExecution().analyzed()
+        return dataset.ofRows(self._session, logical).queryExecution()
 
     def substituted(self, query: Span, names: Mapping[str, str]) -> str | None:
         """Return a query in Spark SQL that reads other relations, which ``names`` has by name.
@@ -385,11 +352,9 @@ class Planner:
         read = spark_text(query, seen, self._folds)
         plain = with_one_word_names(self.scala.parser(self._session), read.span, seen)
         logs = {log_of(relation.id): name for name, relation in self.relations.items()}
-        with self._mapping_errors(read), plain.mapping_errors(), shallow(plain.span):
-            try:
-                parsed = self.scala.parser(self._session).parsePlan(plain.text)
-            except PySparkException as error:
-                raise translate(error, plain.span) from error
+        span = plain.span
+        with self._mapping_errors(read), plain.mapping_errors(), shallow(span), translating(span):
+            parsed = self.scala.parser(self._session).parsePlan(plain.text)
             return frozenset(logs.get(name, name) for name in relations_named(parsed))
 
     def _one_word(self, read: Rewritten) -> Rewritten:
@@ -436,7 +401,7 @@ class Planner:
             translating(plain.span),
         ):
             transplant = Transplant(session, self.scala)
-            parsed, names = self._parsed(transplant.parser, plain, ONCE)
+            parsed, names = self._parsed(plain, ONCE, transplant.parser)
             if not all(declared(self._names[name]) for name in names & self._names.keys()):
                 return None
             require(plain.text)
@@ -452,13 +417,8 @@ class Planner:
     def _analysed(self, read: Rewritten, plain: Rewritten, *, once: bool) -> Analysed:
         query = plain.span
         with translating(query):
-            allowed = ONCE if once else frozenset[str]()
-            parsed, _ = self._parsed(self.scala.parser(self._session), plain, allowed)
-            self._register_named(plain.text)
-            dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
-            execution = dataset.ofRows(self._session, parsed).queryExecution()
-            resolved = execution.analyzed()
-            analysed = with_keys_typed(self.scala, resolved)
+            execution = self._executed(plain, ONCE if once else frozenset())
+            analysed = with_keys_typed(self.scala, resolved := execution.analyzed())
             self.check()
             found = self._checked(analysed, query, once=once)
             kept = corrected(self.scala, analysed)
@@ -469,7 +429,7 @@ class Planner:
                 check_clock(kept, query)
             self.check()
             if kept is not resolved:
-                execution = dataset.ofRows(self._session, kept).queryExecution()
+                execution = self._execution(kept)
             optimised = execution.optimizedPlan()
             if once:
                 check_ranges(optimised, query)
@@ -487,10 +447,10 @@ class Planner:
         )
 
     def _parsed(
-        self, parser: Any, plain: Rewritten, allowed: frozenset[str]
+        self, plain: Rewritten, allowed: frozenset[str] = frozenset(), parser: Any = None
     ) -> tuple[Any, set[str]]:
         """Parse a query, and refuse forms that are not allowed; return the relations it names."""
-        parsed = parser.parsePlan(plain.text)
+        parsed = (parser or self.scala.parser(self._session)).parsePlan(plain.text)
         names = self._check_parsed(parsed, plain.span, allowed)
         check_parsed_constants(parsed, plain.span)
         return parsed, names
@@ -633,13 +593,6 @@ class Planner:
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
         return QueryProperties(clocked, calls, views, tuple(sorted(stored)))
-
-
-def _back(read: Rewritten, plain: Rewritten, span: Span) -> Span:
-    """Return the place in a query of one in its text for Spark, after both rewritings."""
-    if plain.pieces:
-        span = plain.back(span)
-    return read.back(span) if read.pieces else span
 
 
 def _schema(analysed: Any) -> Schema:

@@ -22,7 +22,9 @@ from headrace.dialects import TRANSLATED
 from headrace.errors import Code, HeadraceError, Span
 from headrace.functions import Function, FunctionRecord, Kind
 from headrace.functions.callables import callable_of, folding_of
+from headrace.functions.fold import check_result
 from headrace.functions.folding import BY, EVENT, Folding
+from headrace.functions.results import require_returnable, require_returnable_together
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -53,8 +55,13 @@ class Registered:
         """Prepare the function for PySpark.
 
         Raises:
-            HeadraceError: ``invalid`` if it cannot be sent to workers.
+            HeadraceError: ``invalid`` if it cannot be sent to workers, or cannot return the type.
         """
+        require_returnable(function.name, returns)
+        if function.kind in (Kind.PANDAS, Kind.ARROW):
+            require_returnable_together(function.name, returns)
+        if isinstance(returns, StructType):
+            check_result(function, returns)
         called = callable_of(function, returns)
         match function.kind:
             case Kind.PYTHON:

@@ -10,16 +10,20 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.catalyst.bound import bound_column
 from headrace.catalyst.fence import name_of, nodes, origin
 from headrace.catalyst.scala import items, node_name
 from headrace.sql.edits import is_name
 from headrace.sql.lexer import tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
+    from headrace.catalyst.bound import BoundExpression
     from headrace.catalyst.fence import CheckedNode
     from headrace.errors import Span
+    from headrace.sql import Rewritten
 
 _TABLE: Final = re.compile(r"\bTABLE\s*$", re.IGNORECASE)
 _LAMBDA: Final = "LambdaFunction"
@@ -36,6 +40,55 @@ class RelationPlace:
     name: str
     span: Span
     is_named: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNames:
+    """Finds the places of names in queries, and what an expression computes whatever they are.
+
+    ``reading`` yields a query after each of its two rewritings for Spark. The second is parsed by
+    ``parsed``, which also returns the relations that it names, and resolved by ``executed``.
+    """
+
+    reading: Callable[[Span], AbstractContextManager[tuple[Rewritten, Rewritten]]]
+    parsed: Callable[[Rewritten], tuple[Any, set[str]]]
+    executed: Callable[[Rewritten], Any]
+
+    def bound(self, query: Span) -> BoundExpression | None:
+        """Return the only column of a query over a list of columns, by their positions in it.
+
+        None if Spark does not compute it from a row alone, or does not say how.
+        """
+        with self.reading(query) as (_, plain):
+            return bound_column(self.executed(plain).analyzed())
+
+    def variables(self, query: Span, name: str) -> list[Span]:
+        """Return the places in a query where lambdas declare or read a variable of a name."""
+        with self.reading(query) as (read, plain):
+            found = variables(self.parsed(plain)[0], plain.span, name)
+            return [_back(read, plain, span) for span in found]
+
+    def columns(self, query: Span, name: str) -> list[Span]:
+        """Return the places of names in a query that may mean a column of a name."""
+        with self.reading(query) as (read, plain):
+            found = columns(self.parsed(plain)[0], plain.span, name)
+            return [_back(read, plain, span) for span in found]
+
+    def places(self, query: Span, relation: str) -> list[RelationPlace]:
+        """Return the places in a query where it reads a relation by its dotted name."""
+        with self.reading(query) as (read, plain):
+            return [
+                replace(each, span=_back(read, plain, each.span))
+                for each in relations_in(nodes(self.parsed(plain)[0]), plain.span)
+                if each.name == relation
+            ]
+
+
+def _back(read: Rewritten, plain: Rewritten, span: Span) -> Span:
+    """Return the place in a query of one in its text for Spark, after both rewritings."""
+    if plain.pieces:
+        span = plain.back(span)
+    return read.back(span) if read.pieces else span
 
 
 def relations_in(parsed: Iterable[CheckedNode], query: Span) -> list[RelationPlace]:

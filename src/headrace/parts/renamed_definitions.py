@@ -63,13 +63,13 @@ class RenamedDefinitions:
         Where others would hide or take the new name, or names cannot be replaced, as in USING, the
         relation is read with the former names.
         """
-        name = RenamedColumn(former, to, planner.columns)
+        name = RenamedColumn(former, to, planner.written.columns)
 
         def replaced(query: str) -> str:
             return renamed(query, name, planner.analyse)
 
         def not_hidden(query: str) -> str:
-            return replaced(with_other_variables(query, to, planner.variables))
+            return replaced(with_other_variables(query, to, planner.written.variables))
 
         again = f"{as_name(to)} AS {as_name(former)}"
         listed = (again if each == former else as_name(each) for each in relation.schema.names)
@@ -82,7 +82,7 @@ class RenamedDefinitions:
         """Return the definitions that read some columns of a relation where they read it."""
 
         def over(query: str) -> str:
-            places = planner.places(Span.whole(query), relation.name)
+            places = planner.written.places(Span.whole(query), relation.name)
             return under_former_names(query, places, columns)
 
         return cls(over, planner.analyse)

@@ -138,6 +138,7 @@ from headrace.statements.defining.tokens import TokenChanges
 from headrace.statements.defining.view_builds import ViewBuilds
 from headrace.statements.defining.views import Views
 from headrace.statements.describing.alteration_effects import AlterationEffects
+from headrace.statements.describing.build_effects import BuildEffects
 from headrace.statements.describing.changes import ChangeExplanations, ScriptExplanations
 from headrace.statements.describing.definitions import DefinitionChanges
 from headrace.statements.describing.descriptions import Descriptions
@@ -287,6 +288,7 @@ TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
 
 COMPOSED: Final[Mapping[str, type[Any]]] = {
     "alteration_effects": AlterationEffects,
+    "build_effects": BuildEffects,
     "builds": ViewBuilds,
     "candidates": Candidates,
     "capture_changes": CaptureChanges,

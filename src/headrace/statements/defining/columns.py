@@ -143,13 +143,13 @@ class ColumnExpressions:
         columns = tuple(replace(c, name=to) if c.name == name else c for c in self.columns)
         after, planner = _after(columns), self.engine.planner
 
-        column = RenamedColumn(name, to, planner.columns, alone=True)
+        column = RenamedColumn(name, to, planner.written.columns, alone=True)
 
         def replaced(query: str) -> str:
             return in_query(query, column, planner.analyse)
 
         def not_hidden(query: str) -> str:
-            return replaced(with_other_variables(query, to, planner.variables))
+            return replaced(with_other_variables(query, to, planner.written.variables))
 
         reason: HeadraceError | None = None
         for way in (replaced, not_hidden):
@@ -170,7 +170,9 @@ class ColumnExpressions:
 
     def _bound(self, expression: str, columns: Sequence[Column]) -> BoundExpression | None:
         with self.engine.planning:
-            return self.engine.planner.bound(Span.whole(f"{_BEFORE}{expression}{_after(columns)}"))
+            return self.engine.planner.written.bound(
+                Span.whole(f"{_BEFORE}{expression}{_after(columns)}")
+            )
 
 
 def _after(columns: Sequence[Column]) -> str:
