@@ -28,7 +28,7 @@ from headrace.engine.jobs.on_demand import on_demand
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.scope import jobs_of, without_job
 from headrace.engine.jobs.slice_tasks import replaced
-from headrace.engine.known_by import leads
+from headrace.engine.known_by import KnownTimes
 from headrace.engine.lowering.differences import difference_program, without_spark
 from headrace.engine.lowering.kept import FillKey, KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
@@ -99,7 +99,8 @@ class Engine:
         self.circuits = ViewCircuits(self.declared)
         self.changes = 0
         """How often the meaning of a name has changed."""
-        self._leads: dict[RelationId, tuple[int, Mapping[str, int]]] = {}
+        known = self.circuit, self._relations, self.planning
+        self.known_times = KnownTimes(*known, lambda: self.changes)
         self._sliced: tuple[str, Analysed] | None = None
         """The text and the analysis of the query of the last slice's condition."""
         self._filling: dict[BuildId, RunningFill] = {}
@@ -228,8 +229,8 @@ class Engine:
         The rows of the nodes in ``watch`` are counted, and reported under these names.
         """
         with self.planning:
-            relations = dict(self._relations)
-            self._filling[replay] = RunningFill(sliced.circuit, relations, sliced, watch)
+            filled = RunningFill(sliced.circuit, dict(self._relations), sliced, watch)
+            self._filling[replay] = filled
 
     def end_replay(self, replay: BuildId) -> None:
         """Forget a replay."""
@@ -256,10 +257,8 @@ class Engine:
         """
         with self.planning:
             circuit = self.circuit(view)
-            attributes = circuit.output.child.plan.attributes
-            conditions = slice_conditions(
-                self.slice_analysed, self.planner, view, where, attributes
-            )
+            columns = circuit.output.child.plan.attributes
+            conditions = slice_conditions(self.slice_analysed, self.planner, view, where, columns)
             names = {id_: self._relations[id_].schema.stored_names for id_ in circuit.reads}
             return sliced(circuit, conditions, Predicates(self._scala), names)
 
@@ -334,18 +333,6 @@ class Engine:
         with self.planning:
             return touched(self._scala, self.circuit(view), view, self._relations, since)
 
-    def leads(self, view: View) -> Mapping[str, int]:
-        """Return by how much columns of a view are later than all that a row is made of.
-
-        See :mod:`headrace.engine.known_by`.
-        """
-        with self.planning:
-            known = self._leads.get(view.id)
-            if known is None or known[0] != self.changes:
-                found = leads(self.circuit(view), view, self._relations, self.leads)
-                self._leads[view.id] = known = (self.changes, found)
-            return known[1]
-
     # -- steps -----------------------------------------------------------------------------
 
     def unfit(
@@ -388,8 +375,7 @@ class Engine:
         if few:
             plan = together(self._parts_of(changed, without, looping, given))
             computed = {id_ for id_ in plan.reads if isinstance(self._relations[id_], View)}
-            shares = plan.reads & (changed | given) - (computed - given)
-            return replace(plan, reads=shares)
+            return replace(plan, reads=plan.reads & (changed | given) - (computed - given))
         key, program = self._live(changed, without, partitions, looping, given)
         return program.needs(self._reached(key.changed, without, looping, given))
 

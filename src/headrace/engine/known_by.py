@@ -11,7 +11,7 @@ that sees rows after its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
@@ -23,6 +23,7 @@ from headrace.catalyst.scala import items, kind_of, maybe, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from threading import RLock
 
     from headrace.catalog import Relation
     from headrace.circuit import Circuit
@@ -59,22 +60,36 @@ _SEE_ROWS_BEFORE: Final = frozenset(
 """The window functions that see no row beyond their frames."""
 
 
-def leads(
-    circuit: Circuit,
-    view: View,
-    relations: Mapping[RelationId, Relation],
-    of_view: Callable[[View], Mapping[str, int]],
-) -> dict[str, int]:
-    """Return the leads of the columns of a view that have one."""
+@dataclass(slots=True)
+class KnownTimes:
+    """The leads of the columns of views, kept until a name gets another meaning.
 
-    def of_relation(id_: RelationId) -> Mapping[str, int]:
-        relation = relations[id_]
-        return of_view(relation) if isinstance(relation, View) else given_leads(relation)
+    ``changes`` returns how often one has.
+    """
 
-    top = circuit.output.child.plan
-    found = _Reading(relations, of_relation).leads(top)
-    pairs = zip(view.schema.names, top.attributes, strict=True)
-    return {name: found[each.id] for name, each in pairs if each.id in found}
+    circuit: Callable[[View], Circuit]
+    relations: Mapping[RelationId, Relation]
+    planning: RLock
+    changes: Callable[[], int]
+    _kept: dict[RelationId, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
+
+    def of(self, view: View) -> Mapping[str, int]:
+        """Return the leads of the columns of a view that have one."""
+        with self.planning:
+            known = self._kept.get(view.id)
+            if known is None or known[0] != self.changes():
+                self._kept[view.id] = known = (self.changes(), self._found(view))
+            return known[1]
+
+    def _found(self, view: View) -> Mapping[str, int]:
+        def of_relation(id_: RelationId) -> Mapping[str, int]:
+            relation = self.relations[id_]
+            return self.of(relation) if isinstance(relation, View) else given_leads(relation)
+
+        top = self.circuit(view).output.child.plan
+        found = _Reading(self.relations, of_relation).leads(top)
+        pairs = zip(view.schema.names, top.attributes, strict=True)
+        return {name: found[each.id] for name, each in pairs if each.id in found}
 
 
 def given_leads(relation: Relation) -> dict[str, int]:

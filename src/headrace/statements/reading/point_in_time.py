@@ -169,7 +169,7 @@ class PointInTime:
     def _require_known(self, relation: Table | View, dated: str) -> None:
         """Refuse a time at which rows are not known to be complete."""
         if isinstance(relation, View):
-            leads, hint = self.engine.leads(relation), _KNOWN_LATER.format(dated)
+            leads, hint = self.engine.known_times.of(relation), _KNOWN_LATER.format(dated)
         else:
             leads, hint = given_leads(relation), _DECLARED
         if leads.get(dated, -1) >= 0:
