@@ -79,6 +79,42 @@ def test_rows_and_history_have_the_present_columns(tmp_path, spark):
         assert refused(db, "INSERT INTO t (k) VALUES ('q')").hint == 'It was renamed to "id".'
 
 
+def test_indexes_and_sinks_into_tables_follow_a_renamed_column(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT, a INT)")
+        db.sql("CREATE INDEX by_v ON t (v)")
+        db.sql("CREATE INDEX ON t (a, v)")
+        db.sql("CREATE TABLE copy (k INT PRIMARY KEY, v INT, a INT)")
+        db.sql("CREATE SINK out INTO copy FROM t")
+        db.sql("CREATE SINK file FROM t WITH (connector = 'file', path = 'file')")
+        db.sql("INSERT INTO t VALUES (1, 10, 1), (2, 20, 2)")
+        before = db.sql("SELECT * FROM t").epoch
+        error = refused(db, "ALTER TABLE t RENAME COLUMN v TO w")
+        assert error.primary.endswith('its destination has "v"')
+        db.sql("DROP SINK file")
+        db.sql("CREATE SINK keyed INTO copy FROM t WITH (key = 'k, V')")
+        error = refused(db, "ALTER TABLE t RENAME COLUMN v TO w")
+        assert error.primary.endswith("its option key has it")
+        db.sql("DROP SINK keyed")
+        db.sql("ALTER TABLE t RENAME COLUMN v TO w")
+        db.sql("ALTER TABLE t RENAME COLUMN a TO v")
+        db.sql("INSERT INTO t VALUES (3, 20, 3)")
+        db.sql("UPDATE t SET w = 11 WHERE k = 1")
+        listed = [("by_v", "t", "w"), ("t_a_v_idx", "t", "v, w")]
+        assert rows(db, "SHOW INDEXES") == listed
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("INSERT INTO t VALUES (4, 20, 4)")
+        assert rows(db, "SHOW INDEXES") == listed
+        query = "SELECT k FROM t WHERE w = 20"
+        assert db.sql(f"EXPLAIN {query}").fetchall()[-1][0].endswith('by index "by_v"')
+        assert rows(db, query) == [(2,), (3,), (4,)]
+        assert rows(db, "SELECT k FROM t WHERE w = 20 AND v = 3") == [(3,)]
+        assert rows(db, f"SELECT * FROM t AS OF EPOCH {before} WHERE w = 10") == [(1, 10, 1)]
+        expected = [(1, 11, 1), (2, 20, 2), (3, 20, 3), (4, 20, 4)]
+        assert rows(db, "SELECT k, v, a FROM copy") == expected
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
 @pytest.mark.long
 def test_a_copy_of_an_altered_table_is_restored_and_repaired(tmp_path, spark):
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:

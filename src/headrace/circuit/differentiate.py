@@ -116,6 +116,7 @@ def differentiate(
         key=tuple(schema.names[i] for i in key),
         columns=schema.arrow,
         summed=pa.schema([_WEIGHT_FIELD]),
+        stored=() if schema.stored_names == schema.names else schema.stored_names,
     )
     output = Output(output_of(build), Integrate(layout), (rows_of(view),), key, root)
     return Circuit(view, build, output, unique is not None)

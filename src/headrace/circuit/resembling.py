@@ -29,6 +29,7 @@ from headrace.circuit.circuit import (
     shared,
 )
 from headrace.circuit.digest import CircuitStructure
+from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,6 +139,8 @@ class _Bound(CircuitStructure):
     def value(self, value: Any, *below: plan.Plan) -> Any:
         if isinstance(value, plan.AggregateFunction):
             return self.bound(value.handle)
+        if isinstance(value, Layout):
+            value = value.in_files
         return super().value(value, *below)
 
     def expression(self, found: plan.Expression, *below: plan.Plan) -> Any:

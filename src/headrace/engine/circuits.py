@@ -192,6 +192,7 @@ class ViewCircuits:
                 guarded=view.quarantines,
                 key=key,
                 edition=edition,
+                stored=view.schema.stored_names,
             )
 
         return as_stored(view, made, fits)
@@ -209,10 +210,12 @@ class ViewCircuits:
         guarded: bool = False,
         key: InferredKey | GivenKey = _INFERRED,
         edition: Edition = LATEST,
+        stored: tuple[str, ...] = (),
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
-        The contents are arranged ``by`` these columns, if any. The circuit accepts corrections of
+        The contents are arranged ``by`` these columns, if any; they are ``stored`` under other
+        names if those are given. The circuit accepts corrections of
         the streams ``amendable`` and of streams that have been corrected before. If it is
         ``guarded``, rows on which the query fails go to quarantine.
         """
@@ -223,7 +226,7 @@ class ViewCircuits:
         with self.declared.lock:
             plan = self.declared.planner.plan(analysed, edition)
             try:
-                schema = analysed.schema.renamed(names)
+                schema = analysed.schema.renamed(names, stored)
                 unique = self._unique(plan, key, schema.names)
                 return differentiate(
                     id_,

@@ -188,11 +188,15 @@ class Declarations:
     @contextmanager
     def arranging(self, layouts: Mapping[ArrangementId, Layout]) -> Iterator[None]:
         """Plan views over contents that get other layouts, which the block commits."""
-        self._arranged.update({id_: layout.to_json() for id_, layout in layouts.items()})
+        self.arrange(layouts)
         try:
             yield
         finally:
             self._arranged.clear()
+
+    def arrange(self, layouts: Mapping[ArrangementId, Layout]) -> None:
+        """Plan views with further layouts until the block of :meth:`arranging` ends."""
+        self._arranged.update({id_: layout.to_json() for id_, layout in layouts.items()})
 
     def _check_stored(self, view: View, circuit: Circuit) -> None:
         """Refuse a view whose stored state belongs to a circuit other than the planned one.

@@ -21,18 +21,37 @@ from headrace.sql import (
     CreateView,
     Name,
     Query,
+    select_all,
 )
 from headrace.sql.edits import Edit, as_name, dotted_as_name, edited
 from headrace.sql.parser import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from headrace.catalog import Defined, Relation
+    from headrace.catalog import Defined, Index, Relation
     from headrace.catalyst.analysed import Analysed
     from headrace.catalyst.planner import Planner
     from headrace.parts.renamed_queries import RenamedRelations
     from headrace.sql import Statement
+    from headrace.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOf:
+    """A column of a relation that has another name now."""
+
+    relation: Relation
+    former: str
+    to: str
+
+    def present(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return names of columns with the present one of this column."""
+        return tuple(self.to if name == self.former else name for name in names)
+
+    def over(self, schema: Schema) -> Schema:
+        """Return the columns of what has all columns of the relation, stored as they were."""
+        return schema.renamed(self.present(schema.names), schema.stored_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +59,13 @@ class RenamedDefinitions:
     """Returns definitions over what has another name.
 
     ``renamed`` returns a query over the present names, which ``analyse`` resolves; ``relations``
-    are those that have other names.
+    are those that have other names, or ``column`` the one that has.
     """
 
     renamed: Callable[[str], str]
     analyse: Callable[[Span], Analysed]
     relations: RenamedRelations | None = None
+    column: ColumnOf | None = None
 
     @classmethod
     def of_relations(cls, relations: RenamedRelations, planner: Planner) -> Self:
@@ -75,7 +95,8 @@ class RenamedDefinitions:
         listed = (again if each == former else as_name(each) for each in relation.schema.names)
         columns = f"* EXCEPT ({as_name(to)}), {again}", ", ".join(listed)
         reading = (cls.reading(relation, each, planner) for each in columns)
-        return [cls(replaced, planner.analyse), cls(not_hidden, planner.analyse), *reading]
+        ways = [cls(replaced, planner.analyse), cls(not_hidden, planner.analyse), *reading]
+        return [replace(way, column=ColumnOf(relation, former, to)) for way in ways]
 
     @classmethod
     def reading(cls, relation: Relation, columns: str, planner: Planner) -> Self:
@@ -93,7 +114,13 @@ class RenamedDefinitions:
         Raises:
             HeadraceError: if the names in its query cannot be replaced.
         """
+        column = self.column
+        if isinstance(defined, View) and defined.index is not None and column is not None:
+            return _index(defined, defined.index, column)
         if isinstance(defined, Sink):
+            if column is not None and defined.source == column.relation.id:
+                key, schema = column.present(defined.key), column.over(defined.schema)
+                defined = replace(defined, schema=schema, key=key)
             return replace(defined, created_sql=self._statements(defined.created_sql, "", ""))
         if defined.name.startswith(FUNCTION_VIEW):
             raise HeadraceError(
@@ -140,6 +167,25 @@ class RenamedDefinitions:
                     to = self.relations.present(part.dotted)
                     edits += [] if to is None else [_edit(part, to)]
         return edited(text, edits)
+
+
+def _index(view: View, index: Index, column: ColumnOf) -> View:
+    """Return an index over a relation whose column has another name."""
+    if index.of != column.relation.id:
+        return view
+    columns, created = column.present(index.columns), view.created_sql
+    if columns != index.columns:
+        name, listed = index.name.rpartition(".")[2], ", ".join(map(as_name, columns))
+        of = dotted_as_name(column.relation.name)
+        created = f"CREATE INDEX {as_name(name)} ON {of} ({listed})"
+    schema = column.over(view.schema)
+    return replace(
+        view,
+        schema=schema,
+        query=select_all(schema.names, column.relation.name),
+        created_sql=created,
+        index=replace(index, columns=columns),
+    )
 
 
 def _parts(statement: Statement) -> Iterator[Query | Name]:

@@ -64,11 +64,10 @@ class Reshaping:
         Raises:
             HeadraceError: ``conflict`` if a dependant could not go on as it is, names the first.
         """
-        arranged = _arranged(former, present)
         with self._changing(former, present, columns, refused) as (change, over):
             for each in over:
                 change.follow(each, follow)
-            before = change.before
+            before, arranged = change.before, change.arranged
             catalog, altered = before.replaced(change.after.values()), change.altered()
             epoch = self.ledger.commit(
                 EpochCommit(
@@ -143,7 +142,7 @@ class Reshaping:
             _refuse_sets(before, [*ids, *(each.id for each in over)])
             given = {each.id: each for each in present}
             circuits = self._circuits(over)
-            change = _Change(self.declarations, before, columns, circuits, refused, given)
+            change = _Change(self.declarations, before, columns, circuits, refused, given, arranged)
             with change.made(), self.declarations.arranging(arranged):
                 for old in former:
                     change.replace(old, given[old.id])
@@ -194,6 +193,7 @@ class _Change:
     """A change of the declarations, undone if it is not ``committed``.
 
     ``circuits`` are those before the change, ``given`` the present definitions of what is altered.
+    ``arranged`` are the layouts of contents that get others: columns with other names.
     """
 
     declarations: Declarations
@@ -202,6 +202,7 @@ class _Change:
     circuits: Mapping[RelationId, Circuit | None]
     refused: str
     given: Mapping[RelationId, Relation]
+    arranged: dict[ArrangementId, Layout]
     committed: bool = False
     after: dict[RelationId, Relation] = field(default_factory=dict)
     ways: dict[RelationId, int] = field(default_factory=dict)
@@ -281,6 +282,10 @@ class _Change:
         made = circuits.plan(new, lambda each: resembles(former, each, self.columns))
         if not resembles(former, made, self.columns):
             raise _other(new)
+        was = former.arrangements()
+        others = {id_: each for id_, each in made.arrangements().items() if each != was.get(id_)}
+        self.arranged |= others
+        self.declarations.arrange(others)
         if new.circuit:
             new = self.after[new.id] = replace(new, circuit=digest(made))
         self.declarations.plan_again(new)

@@ -315,10 +315,15 @@ class Schema:
             return rows
         return rows.rename_columns([present.get(name, name) for name in rows.column_names])
 
-    def renamed(self, names: tuple[str, ...]) -> Schema:
-        """Return the same columns under other names."""
-        pairs = zip(self.columns, names, strict=True)
-        return Schema(tuple(Column(name, c.type, c.nullable) for c, name in pairs))
+    def renamed(self, names: tuple[str, ...], stored: tuple[str, ...] = ()) -> Schema:
+        """Return the same columns under other names; in files, they have those ``stored``."""
+        found = zip(self.columns, names, stored or names, strict=True)
+        return Schema(
+            tuple(
+                Column(name, c.type, c.nullable, None if kept == name else kept)
+                for c, name, kept in found
+            )
+        )
 
     @classmethod
     def of_spark(cls, spark: StructType) -> Schema:

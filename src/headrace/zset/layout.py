@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +92,17 @@ class Layout:
     def stored_names(self) -> list[str]:
         """The names of all columns in run files, in physical order."""
         return [HASH, *self.stored, *self.summed.names] if self.stored else self.names
+
+    @property
+    def in_files(self) -> Layout:
+        """The layout with the names in run files as those of its columns."""
+        if not self.stored:
+            return self
+        to = dict(zip(self.columns.names, self.stored, strict=True))
+        columns = [each.with_name(to[each.name]) for each in self.columns]
+        order = tuple(replace(by, name=to[by.name]) for by in self.order)
+        key = tuple(to[name] for name in self.key)
+        return Layout(key, pa.schema(columns), self.summed, order)
 
     def shown(self, stored: str) -> str:
         """Return the present name of a column by its name in run files.

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql.types import ByteType, DecimalType, FloatType, IntegerType, LongType, ShortType
 
 from headrace.catalog import Sink, Stream, Table, View
-from headrace.connectors import CONNECTOR
+from headrace.connectors import CONNECTOR, SinkOptions
+from headrace.connectors.options import restored_options
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import shown_name
 from headrace.parts.renamed_definitions import RenamedDefinitions
@@ -87,6 +88,7 @@ class ColumnPlans:
 
     def _added(self, statement: AddColumns) -> ColumnChange:
         relation = self._relation(statement.name, "adding")
+        self._require_uncopied(relation, statement.name)
         known = {column.lower() for column in relation.schema.names}
         if statement.if_not_exists:
             new_ones = tuple(c for c in statement.columns if c.name.lower() not in known)
@@ -140,6 +142,7 @@ class ColumnPlans:
 
     def _dropped(self, statement: DropColumns) -> ColumnChange:
         relation = self._relation(statement.name, "dropping")
+        self._require_uncopied(relation, statement.name)
         names: list[str] = []
         errors: list[HeadraceError] = []
         writers: dict[Sink, None] = {}
@@ -181,6 +184,7 @@ class ColumnPlans:
         require_free_name(to, statement.to.span)
         _require_free(relation, name, statement.to)
         self._require_renameable(relation, name, statement.column.span)
+        self._require_unnamed(relation, name, statement.column.span)
         try:
             altered = renamed(relation, name, to, statement.span, self.engine)
         except HeadraceError as error:
@@ -193,6 +197,7 @@ class ColumnPlans:
 
     def _retyped(self, statement: RetypeColumn) -> ColumnChange:
         relation = self._relation(statement.name, "altering")
+        self._require_uncopied(relation, statement.name)
         name = column_of(relation, statement.column.text, statement.column.span)
         (column,) = (c for c in relation.schema.columns if c.name == name)
         span, place = statement.type.span, statement.name.span
@@ -237,8 +242,7 @@ class ColumnPlans:
         return relation
 
     def _require_alterable(self, table: Table, name: Name) -> None:
-        """Refuse a table whose columns others have as they are: its source, indexes and sinks."""
-        catalog = self.reader.catalog
+        """Refuse a table that has its columns from others."""
         joint = table.declaration.shared_source
         if joint is not None:
             raise HeadraceError(
@@ -248,25 +252,50 @@ class ColumnPlans:
                 " it through a view.",
                 span=name.span,
             )
-        indexes = [
-            v.index.name for v in catalog.views_in_order() if v.index and v.index.of == table.id
-        ]
+
+    def _require_uncopied(self, relation: Stream | Table, name: Name) -> None:
+        """Refuse a relation whose indexes and sinks have all its columns as they are."""
+        catalog = self.reader.catalog
+        indexes = [v.index.name for v in catalog.indexes(relation.id) if v.index]
         if indexes:
             raise HeadraceError(
                 Code.CONFLICT,
-                f"{_quoted(indexes, 'index')} has all columns of {_shown(table)}",
+                f"{_quoted(indexes, 'index')} has all columns of {_shown(relation)}",
                 hint=f"DROP INDEX {indexes[0]} first, and create it again afterwards.",
                 span=name.span,
             )
-        sinks = [each for each in catalog if isinstance(each, Sink) and each.source == table.id]
+        sinks = [each.name for each in self._sinks(relation)]
         if sinks:
             raise HeadraceError(
                 Code.CONFLICT,
-                f"{_quoted([s.name for s in sinks], 'sink')} writes all columns of {_shown(table)}",
+                f"{_quoted(sinks, 'sink')} writes all columns of {_shown(relation)}",
                 hint="DROP it first, and create it again afterwards; or have it read a view, whose"
                 " columns stay.",
                 span=name.span,
             )
+
+    def _require_unnamed(self, relation: Stream | Table, name: str, span: Span) -> None:
+        """Refuse a column whose name sinks write elsewhere, or have in their options."""
+        for sink in self._sinks(relation):
+            if sink.target is None:
+                why = f'its destination has "{name}"'
+            elif name in _given_key(sink):
+                why = "its option key has it"
+            else:
+                continue
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'sink "{sink.name}" has the names of the columns of {_shown(relation)}: {why}',
+                hint="DROP it first, and create it again afterwards; or have it read a view, whose"
+                " columns stay.",
+                span=span,
+            )
+
+    def _sinks(self, relation: Stream | Table) -> Iterator[Sink]:
+        """Yield the sinks that read a relation itself."""
+        for each in self.reader.catalog:
+            if isinstance(each, Sink) and each.source == relation.id:
+                yield each
 
     def _require_renameable(self, relation: Stream | Table, name: str, span: Span) -> None:
         """Refuse a column that is named by what cannot be rewritten."""
@@ -329,6 +358,12 @@ class ColumnPlans:
         """Return the sinks that write into a column."""
         sinks = (each for each in self.reader.catalog if isinstance(each, Sink))
         return [s for s in sinks if s.target == relation.id and name in s.columns]
+
+
+def _given_key(sink: Sink) -> tuple[str, ...]:
+    """Return the columns that the option ``key`` of a sink names, if it has one."""
+    given = restored_options(SinkOptions, sink.delivery, "a sink").columns
+    return sink.key if given else ()
 
 
 def _is_stored_alike(former: DataType, present: DataType) -> bool:
