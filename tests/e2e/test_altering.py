@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyspark.sql.types import _parse_datatype_string
 
@@ -273,6 +275,35 @@ def test_a_renamed_column_keeps_its_meaning_where_its_new_name_has_another(db):
         ((_, created),) = db.sql(f"SHOW CREATE m{number}").fetchall()
         assert created.endswith(f" AS {present}") if present else "w AS v" in created
     assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_rows_in_quarantine_stay_there_under_a_renamed_column(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, v STRING, n INT)")
+        db.sql(
+            "CREATE MATERIALIZED VIEW m WITH (on_error = 'quarantine') AS"
+            " SELECT k, CAST(v AS INT) AS v FROM t WHERE n > 0"
+        )
+        db.sql("INSERT INTO t VALUES (1, '1', 1), (2, 'two', 1), (3, 'three', 1)")
+        assert rows(db, "SELECT * FROM m") == [(1, 1)]
+        with pytest.raises(headrace.HeadraceError, match='view "m" could not go on'):
+            db.sql("ALTER TABLE t ALTER COLUMN n TYPE BIGINT")
+        db.sql("ALTER TABLE t RENAME COLUMN v TO w")
+        db.sql("INSERT INTO t VALUES (4, 'four', 1)")
+        db.sql("DELETE FROM t WHERE k = 2")
+        assert rows(db, "SELECT * FROM m") == [(1, 1)]
+        kept = (json.loads(row) for _, row, *_ in rows(db, "SHOW ERRORS FOR m"))
+        assert sorted((row["k"], row["w"]) for row in kept) == [(3, "three"), (4, "four")]
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("ALTER TABLE t RENAME COLUMN k TO v")
+        db.sql("UPDATE t SET w = '3' WHERE v = 3")
+        assert rows(db, "SELECT * FROM m") == [(1, 1), (3, 3)]
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+        db.sql("REPAIR m")
+        assert len(rows(db, "SHOW ERRORS FOR m")) == 1
+        db.sql("DELETE FROM t WHERE v = 4")
+        assert not rows(db, "SHOW ERRORS FOR m")
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
 def test_a_computed_column_follows_what_its_names_resolve_to(db):

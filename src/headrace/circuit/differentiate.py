@@ -95,20 +95,22 @@ def differentiate(
     *,
     by: Sequence[str] = (),
     guarded: bool = False,
+    names_in_files: Callable[[RelationId], Sequence[str]] | None = None,
 ) -> Circuit:
     """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns.
 
     ``unique`` are the positions of the columns of a unique key, None if no key is known. The
     contents are arranged ``by`` the given columns, unique or not, by default by those of
-    :func:`_positions`. A ``guarded`` view has quarantines. It shares no contents, since it may not
-    read all rows of a relation.
+    :func:`_positions`. A ``guarded`` view has quarantines, whose columns are stored under the
+    ``names_in_files`` of their relation, by default under their own. It shares no contents, since
+    it may not read all rows of a relation.
     """
     if guarded:
         stored_as = _not_stored
     builder = _Builder(build, only_grows, stored_as)
     query = aligned(query, stored_as)
     if guarded:
-        builder.guards = _guards(build, query)
+        builder.guards = _guards(build, query, names_in_files)
     root = builder.node(query)
     unique = None if by else unique
     key = tuple(map(schema.names.index, by)) or _positions(query, unique)
@@ -126,7 +128,11 @@ def _not_stored(_relation: RelationId) -> None:
     return None
 
 
-def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, InputGuard]:
+def _guards(
+    build: BuildId,
+    query: plan.Plan,
+    names_in_files: Callable[[RelationId], Sequence[str]] | None,
+) -> dict[RelationId, InputGuard]:
     """Return a guard for each relation that a plan reads, over all columns that are read."""
     found: dict[RelationId, dict[int, plan.Attribute]] = {}
     for scan in plan.scans(query):
@@ -136,9 +142,12 @@ def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, InputGuard]:
     for id_, attributes in found.items():
         columns = tuple(sorted(attributes))
         types = tuple(attributes[i].type for i in columns)
-        names = (_UNNAMED.get(i, attributes[i].name) for i in columns)
+        names = tuple(_UNNAMED.get(i, attributes[i].name) for i in columns)
+        files = names if names_in_files is None else names_in_files(id_)
+        stored = tuple(_UNNAMED.get(i) or files[i] for i in columns)
         fields = [pa.field(n, to_arrow(t)) for n, t in zip(names, types, strict=True)]
-        kept, operator = quarantine_of(build, id_), Quarantine(pa.schema(fields))
+        operator = Quarantine(pa.schema(fields), () if stored == names else stored)
+        kept = quarantine_of(build, id_)
         guards[id_] = InputGuard(str(kept), id_, columns, types, operator, kept)
     return guards
 

@@ -238,6 +238,7 @@ class ViewCircuits:
                     self._stored_as,
                     by=by,
                     guarded=guarded,
+                    names_in_files=lambda read: self.declared.by_id[read].schema.stored_names,
                 )
             except HeadraceError as error:
                 raise error.at(query) from error

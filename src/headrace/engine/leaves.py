@@ -111,7 +111,7 @@ class Leaves:
 
     def weighted(self, session: SparkSession, columns: Schema, share: RelationId) -> DataFrame:
         """Return the rows of a share as ``c0``, ..., each with its weight."""
-        leaf = LeafTask(share, columns.arrow, False, self.partitions, self.log)  # noqa: FBT003
+        leaf = LeafTask(share, columns.stored, False, self.partitions, self.log)  # noqa: FBT003
         fields = [StructField(f"c{i}", c.type) for i, c in enumerate(columns.columns)]
         return self._frame(session, leaf, StructType([*fields, StructField(WEIGHT, LongType())]))
 

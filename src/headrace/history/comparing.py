@@ -173,8 +173,10 @@ class Comparing:
             for id_, guard in guards.items():
                 relation = catalog.by_id[id_]
                 if isinstance(relation, Stream | Table) and state.spines.get(guard.arrangement):
-                    columns = zip(guard.operator.columns.names, guard.types, strict=True)
-                    schema = Schema(tuple(Column(name, type_) for name, type_ in columns))
+                    names = tuple(guard.operator.columns.names)
+                    read = zip(names, guard.types, strict=True)
+                    schema = Schema(tuple(Column(name, type_) for name, type_ in read))
+                    schema = schema.renamed(names, guard.operator.stored)
                     share = quarantine_share(view.id, id_)
                     found.append(InQuarantine(view, relation, schema, share))
         keeping = {each.view.id for each in found}

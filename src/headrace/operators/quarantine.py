@@ -14,7 +14,7 @@ NULL: a value like any other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +50,8 @@ class Quarantine(StatefulOperator):
     """
 
     columns: pa.Schema
+    stored: tuple[str, ...] = field(default=(), metadata={"digest": False})
+    """The names of the columns in run files, if some have others; see :class:`Layout`."""
 
     @cached_property
     def rows(self) -> Layout:
@@ -61,7 +63,8 @@ class Quarantine(StatefulOperator):
         """The quarantine."""
         why = [pa.field(ERROR, pa.string()), pa.field(SINCE, pa.int64())]
         columns = pa.schema([*self.columns, *why])
-        return (Layout(tuple(self.columns.names), columns, _SUMMED),)
+        stored = (*self.stored, ERROR, SINCE) if self.stored else ()
+        return (Layout(tuple(self.columns.names), columns, _SUMMED, stored=stored),)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the consolidated rows that pass, and the delta of the quarantine."""

@@ -283,9 +283,13 @@ class _Change:
         if not resembles(former, made, self.columns):
             raise _other(new)
         was = former.arrangements()
-        others = {id_: each for id_, each in made.arrangements().items() if each != was.get(id_)}
-        self.arranged |= others
-        self.declarations.arrange(others)
+        renamed = {
+            id_: each
+            for id_, each in made.arrangements().items()
+            if id_ in was and each != was[id_] and each.in_files == was[id_].in_files
+        }
+        self.arranged |= renamed
+        self.declarations.arrange(renamed)
         if new.circuit:
             new = self.after[new.id] = replace(new, circuit=digest(made))
         self.declarations.plan_again(new)
