@@ -50,9 +50,13 @@ def test_rows_and_history_have_the_present_columns(tmp_path, spark):
         ]
         assert rows(db, "SELECT * FROM t WHERE id = 'x'") == [("x", 10, "new")]
         assert rows(db, "SELECT upper(id) FROM t WHERE a = 'new'") == [("W",), ("X",), ("Z",)]
+        error = refused(db, f"SELECT * FROM t AS OF EPOCH {first}")
+        assert error.primary == f'column "a" of table "t" did not exist at epoch {first}'
+        db.sql("ALTER TABLE t RENAME COLUMN a TO b")
         assert rows(db, f"SELECT * FROM t AS OF EPOCH {first}") == [
             ("x", 10, "new"), ("y", 20, "new"), ("z", None, "new")
         ]  # fmt: skip
+        db.sql("ALTER TABLE t RENAME COLUMN b TO a")
         db.sql("INSERT INTO t VALUES ('x', 11, 'again') ON CONFLICT (id) DO UPDATE SET v = 12")
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
         assert rows(db, "SELECT * FROM t") == [
@@ -77,6 +81,30 @@ def test_rows_and_history_have_the_present_columns(tmp_path, spark):
         ((*_, verdict),) = db.sql("RECONCILE TABLE t SAMPLE 100 PERCENT").fetchall()
         assert verdict == "equal"
         assert refused(db, "INSERT INTO t (k) VALUES ('q')").hint == 'It was renamed to "id".'
+
+
+def test_a_column_that_was_added_again_is_not_read_as_of_an_epoch_of_the_former_one(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, a INT)")
+    db.sql("INSERT INTO t VALUES (1, 5)")
+    first = db.sql("SELECT * FROM t").epoch
+    db.sql("ALTER TABLE t RENAME COLUMN a TO b")
+    db.sql("ALTER TABLE t ADD COLUMN c INT DEFAULT 7")
+    assert rows(db, f"SELECT * FROM t AS OF EPOCH {first}") == [(1, 5, 7)]
+    db.sql("ALTER TABLE t DROP COLUMN b")
+    db.sql("ALTER TABLE t ADD COLUMN b INT DEFAULT 9")  # its former name in files is free
+    db.sql("INSERT INTO t VALUES (2, 8, 10)")
+    again = db.sql("SELECT * FROM t").epoch
+    for query in (
+        f"SELECT * FROM t AS OF EPOCH {first}",
+        f"SELECT k, b + 1 FROM t AS OF EPOCH {first}",
+        f"SELECT b FROM t AS OF EPOCH {first} WHERE k = 1",
+    ):
+        error = refused(db, query)
+        assert error.primary == f'column "b" of table "t" did not exist at epoch {first}'
+        assert "RENAME COLUMN b first" in error.hint
+    db.sql("ALTER TABLE t ADD COLUMN d INT")
+    db.sql("UPDATE t SET b = 11 WHERE k = 1")
+    assert rows(db, f"SELECT k, b FROM t AS OF EPOCH {again}") == [(1, 9), (2, 10)]
 
 
 def test_indexes_and_sinks_into_tables_follow_a_renamed_column(tmp_path, spark):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
+from headrace.sql import DropColumns, RenameColumn
+from headrace.sql.parser import parse
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Stream, Table
+    from headrace.types import Epoch
 
 
 def with_former(relation: Stream | Table, schema: Schema) -> Schema:
@@ -50,6 +53,31 @@ def present_name(relation: Stream | Table, name: str) -> str | None:
     """Return the name that a column has now which had another one; None if there is none."""
     found = {former.lower(): present for former, present in _former(relation)}
     return found.get(name.lower())
+
+
+def added_again(relation: Table, epoch: Epoch) -> Column | None:
+    """Return a column that was added after an epoch under a name that another one had before.
+
+    What this one had at the epoch cannot be read any more by the name.
+    """
+    late = [c for c in relation.schema.columns if c.since is not None and c.since > epoch]
+    names = _earlier_names(relation) if late else frozenset()
+    return next((column for column in late if column.name.lower() in names), None)
+
+
+def _earlier_names(relation: Table) -> frozenset[str]:
+    """Return the names, in lower case, that columns had which have others or are gone."""
+    declaration, found = relation.declaration, set[str]()
+    for statement in parse(declaration.created_sql):
+        match statement:
+            case DropColumns():
+                found |= {each.text.lower() for each in statement.dropped}
+            case RenameColumn():
+                found.add(statement.column.text.lower())
+            case _:
+                pass
+    former = (name for name, _ in declaration.former)
+    return frozenset(found | {name.lower() for name in (*declaration.dropped, *former)})
 
 
 def _former(relation: Stream | Table) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.catalog import Table
 from headrace.errors import Code, HeadraceError
+from headrace.parts.former_names import added_again
 from headrace.parts.stopped import refuse_stopped
 from headrace.parts.system_relations import is_system
 from headrace.runtime.cancelling import check_cancelled
@@ -250,8 +252,22 @@ class Reader:
         """Return the state in which relations of the last state are read at an earlier epoch.
 
         Raises:
-            HeadraceError: INVALID if the epoch is no longer retained.
+            HeadraceError: INVALID if the epoch is no longer retained, or a table had another column
+                under the name of one that it has now.
         """
+        relations = list(relations)
+        for relation in relations:
+            again = added_again(relation, epoch) if isinstance(relation, Table) else None
+            if again is not None:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'column "{again.name}" of table "{relation.name}" did not exist at epoch'
+                    f" {epoch}",
+                    f"It was added in epoch {again.since}, after another column of that name was"
+                    " dropped or renamed, whose values cannot be read by the name.",
+                    f"Read it as of epoch {again.since} or later; or RENAME COLUMN"
+                    f" {again.name} first.",
+                )
         return last if epoch == last.epoch else self.publisher.as_of(epoch, *relations)
 
     def require_running(

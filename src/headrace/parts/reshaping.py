@@ -19,7 +19,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit
 from headrace.parts.filling import live
 from headrace.parts.naming import shown_name
-from headrace.types import rows_of
+from headrace.types import Epoch, Schema, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
     from headrace.runtime.epoch import EpochLoop
-    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
 
@@ -140,7 +140,9 @@ class Reshaping:
             over = _defined(before, ids)
             self._require_still([*ids, *(each.id for each in over)])
             _refuse_sets(before, [*ids, *(each.id for each in over)])
-            given = {each.id: each for each in present}
+            epoch = Epoch(self.ledger.head.epoch + 1)
+            pairs = zip(former, present, strict=True)
+            given = {new.id: _dated(old, new, epoch) for old, new in pairs}
             circuits = self._circuits(over)
             change = _Change(self.declarations, before, columns, circuits, refused, given, arranged)
             with change.made(), self.declarations.arranging(arranged):
@@ -320,6 +322,17 @@ def _arranged(
         and isinstance(new := given[old.id], Table)
         and table_layout(old) != table_layout(new)
     }
+
+
+def _dated(old: Relation, new: Relation, epoch: Epoch) -> Relation:
+    """Return a relation whose columns that are added have the epoch in which they are."""
+    if not isinstance(new, Stream | Table):
+        return new
+    known = {*old.schema.stored_names}
+    columns = tuple(
+        c if c.stored_name in known else replace(c, since=epoch) for c in new.schema.columns
+    )
+    return new if columns == new.schema.columns else replace(new, schema=Schema(columns))
 
 
 def _defined(catalog: Catalog, ids: Sequence[RelationId]) -> list[Defined]:

@@ -40,6 +40,9 @@ _NOT_KEPT = (
 _STORED = "headrace.stored"
 """The key in the metadata of a field of a schema's JSON under which its stored name is."""
 
+_SINCE = "headrace.since"
+"""The key under which the epoch is in which a column was added."""
+
 _MICROSECONDS = 6
 """The largest precision of a TIME: Python, and most other systems, have no nanoseconds."""
 
@@ -235,6 +238,8 @@ class Column:
     """Its name in files, if it had another one when it was declared."""
     earlier: str | None = None
     """Its value in rows of files that lack it; see :mod:`headrace.types.earlier`. None is NULL."""
+    since: int | None = None
+    """The epoch in which it was added; None if its relation was created with it."""
 
     @property
     def stored_name(self) -> str:
@@ -334,7 +339,7 @@ class Schema:
         """Return a JSON value that :meth:`of_json` reads."""
         found = self.spark.jsonValue()
         for column, field in zip(self.columns, found["fields"], strict=True):
-            kept = {_STORED: column.stored, EARLIER: column.earlier}
+            kept = {_STORED: column.stored, EARLIER: column.earlier, _SINCE: column.since}
             if given := {key: value for key, value in kept.items() if value is not None}:
                 field["metadata"] = given
         return found
@@ -345,7 +350,7 @@ class Schema:
         spark = StructType.fromJson(value)
         return cls(
             tuple(
-                Column(f.name, f.dataType, f.nullable, known.get(_STORED), known.get(EARLIER))
+                Column(f.name, f.dataType, f.nullable, *map(known.get, (_STORED, EARLIER, _SINCE)))
                 for f in spark.fields
                 for known in (f.metadata or {},)
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class ColumnChanges:
         except HeadraceError as error:
             self.feeding.begin(relation)
             raise _explained(error, change) from error
-        self.feeding.begin(altered)
+        present = self.reshaping.loop.catalog.by_id[relation.id]
+        self.feeding.begin(present if isinstance(present, Stream | Table) else altered)
 
 
 def _explained(error: HeadraceError, change: ColumnChange) -> HeadraceError:

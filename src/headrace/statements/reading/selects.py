@@ -278,7 +278,10 @@ class Selects:
         for relation in relations:
             self.reader.require_running(relation, last, epoch)
             self._require_known(relation, as_of, epoch)
-        return self.reader.as_of(epoch, last, relations)
+        try:
+            return self.reader.as_of(epoch, last, relations)
+        except HeadraceError as error:
+            raise error.at(as_of.span) from error
 
     def _require_known(
         self, relation: Relation, as_of: AsOf | ChangesBetween, epoch: Epoch
