@@ -62,7 +62,9 @@ class FakeDatabase:
         **{each.name: SimpleNamespace() for each in fields(DatabaseParts)}
         | {
             "access": SimpleNamespace(is_required=False),
-            "reader": SimpleNamespace(published=SimpleNamespace(epoch=0)),
+            "reader": SimpleNamespace(
+                published=SimpleNamespace(epoch=0), ledger=SimpleNamespace(spans=None)
+            ),
         }
     )
     origin = ("data directory", directory)

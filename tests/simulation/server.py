@@ -143,7 +143,8 @@ class _Sessions(Pool):
 class _Patience(Availability):
     """Waits no time for a server, but tries some times."""
 
-    def pause(self, tried: int) -> bool:
+    def pause(self, tried: int, seconds: float = 0.0) -> bool:
+        del seconds
         return tried < 2
 
     def recovers(self) -> bool:
