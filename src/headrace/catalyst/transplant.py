@@ -108,15 +108,18 @@ class Transplant:
 
     def hash(self, values: Sequence[Any]) -> Any:
         """Return the 64-bit hash of the values; without values 0, so that all rows meet."""
-        if not values:
-            return self.literal(0, LongType())
-        parts = [part for value in values for part in self.scala.comparable(value)]
-        return self.scala.expression("XxHash64", self.scala.seq(parts), _SEED)
+        return self._hash([part for value in values for part in self.scala.comparable(value)])
 
     def hash_of_row(self, attributes: Iterable[plan.Attribute]) -> Any:
         """Return the hash of a row's columns, without those of types that have no hash."""
         hashed = (a.handle for a in attributes if not holds(a.type, (MapType, VariantType)))
-        return self.hash(list(hashed))
+        return self._hash(list(hashed))
+
+    def _hash(self, parts: Sequence[Any]) -> Any:
+        """Return the hash of values that Spark can hash."""
+        if not parts:
+            return self.literal(0, LongType())
+        return self.scala.expression("XxHash64", self.scala.seq(parts), _SEED)
 
     def increment(
         self,
