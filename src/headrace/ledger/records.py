@@ -62,7 +62,9 @@ class SegmentFile:
     """A part of a file of the log, written and synced, not yet named by the ledger.
 
     It begins at ``position`` in the file, and ``checksum`` is that of its ``bytes``. ``bounds`` are
-    those of its columns' values, to be stored: what is read of the ledger has them apart.
+    those of its columns' values, to be stored: what is read of the ledger has them apart. A large
+    one (:mod:`headrace.log.large`) also has the checksum of its ``footer``. It may have more rows
+    than ``rows``, which are its first ones then.
     """
 
     name: str
@@ -71,6 +73,7 @@ class SegmentFile:
     checksum: str
     position: int = 0
     bounds: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    footer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

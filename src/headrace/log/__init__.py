@@ -2,13 +2,18 @@
 
 from headrace.log.appender import Admitted, Append, Appender
 from headrace.log.bounds import bounds_of, merged_bounds, read_bounds
+from headrace.log.large import APPENDED, LargeWriter, keeps
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, checked_part, ids_of
 from headrace.log.segments import (
     AMENDED,
     CORRECTION,
     WEIGHT,
+    Block,
+    LargePart,
+    blocks,
     forget_segments,
+    large_parts,
     open_segment,
     read_range,
 )
@@ -18,21 +23,28 @@ from headrace.log.writer import SegmentWriter, write_segment
 
 __all__ = [
     "AMENDED",
+    "APPENDED",
     "CORRECTION",
     "WEIGHT",
     "Admitted",
     "Append",
     "Appender",
+    "Block",
     "Corrected",
     "EmbeddedLog",
+    "LargePart",
+    "LargeWriter",
     "LogShare",
     "Seen",
     "SegmentWriter",
     "Watermark",
+    "blocks",
     "bounds_of",
     "checked_part",
     "forget_segments",
     "ids_of",
+    "keeps",
+    "large_parts",
     "merged_bounds",
     "open_segment",
     "read_bounds",

@@ -1,7 +1,8 @@
-"""Reading segments of the embedded log: immutable Arrow IPC files, or parts of files.
+"""Reading segments of the embedded log: immutable Arrow IPC files, parts of files, Parquet files.
 
 A table's segment has :data:`WEIGHT` as its last column: +1 for an insert or upsert, -1 for a
-delete. :mod:`headrace.log.writer` writes them.
+delete. :mod:`headrace.log.writer` writes them, and :mod:`headrace.log.large` those that they are
+merged into.
 """
 
 from __future__ import annotations
@@ -9,20 +10,25 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import xxhash
 
 from headrace.errors import BACKUPS, Code, HeadraceError
+from headrace.log.large import forget_footers, opened
 from headrace.spine import mounts
+from headrace.types import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.ledger import Segment, SegmentFile
-    from headrace.types import Offset
+    from headrace.log.large import Group, LargeFile
+
+T = TypeVar("T")
 
 WEIGHT: Final = "__weight"
 AMENDED: Final = "__amended"
@@ -54,24 +60,133 @@ class _Written:
 _written = _Written()
 
 
-def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
-    """Return a segment's rows, mapped into memory; its checksum is verified once per process.
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive changes of a log, at most 65,536 of one segment, not read yet.
 
-    The newest ones that this process has written are in memory.
+    ``first`` is the offset of the first one. ``schema`` is that of the segment, without
+    :data:`APPENDED`. ``bounds`` are those of its columns (:mod:`headrace.log.bounds`), as far as
+    they are known without reading.
+    """
+
+    first: Offset
+    rows: int
+    schema: pa.Schema
+    bounds: Mapping[str, Any]
+    _read: Callable[[Sequence[str]], pa.RecordBatch]
+
+    @property
+    def end(self) -> Offset:
+        """The offset after the last change."""
+        return Offset(self.first + self.rows)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """Return columns of the changes that the segment has, by default all; no others are read.
+
+        Raises:
+            HeadraceError: CORRUPT if the file is missing, short or changed.
+        """
+        return self._read(self.schema.names if columns is None else columns)
+
+
+def blocks(
+    directory: Path,
+    segments: Sequence[Segment],
+    from_: Offset,
+    to: Offset,
+    *,
+    newest_first: bool = False,
+) -> Iterator[Block]:
+    """Yield the changes ``[from_, to)`` in blocks, in order; or from the last block to the first.
+
+    Raises:
+        HeadraceError: CORRUPT if a file is damaged, or the segments leave a gap.
+    """
+    parts = _covering(segments, from_, to)
+    for segment, first, end in reversed(parts) if newest_first else parts:
+        found = _blocks(directory, segment, first, end)
+        yield from reversed(list(found)) if newest_first else found
+
+
+def read_range(
+    directory: Path,
+    segments: Sequence[Segment],
+    from_: Offset,
+    to: Offset,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes ``[from_, to)`` in order; by default all columns.
+
+    Those of small segments are not copied, and of large ones only what is asked for is read.
+
+    Raises:
+        HeadraceError: as :func:`blocks`.
+    """
+    for block in blocks(directory, segments, from_, to):
+        yield block.read(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class LargePart:
+    """The part of a Parquet file that has the changes of a log from the offset ``first`` on.
+
+    They are its rows ``[first_row, end_row)``, in order. ``schema`` is that of the changes: the
+    file also has the column :data:`APPENDED`.
+    """
+
+    path: Path
+    schema: pa.Schema
+    first: Offset
+    first_row: int
+    end_row: int
+
+
+def large_parts(
+    directory: Path, segments: Sequence[Segment], from_: Offset, to: Offset
+) -> tuple[LargePart, ...]:
+    """Return the parts of the range ``[from_, to)`` that are in Parquet files, in order.
+
+    The files are fetched and verified whole, once per process; :func:`blocks` has all else.
+
+    Raises:
+        HeadraceError: as :func:`blocks`.
+    """
+    found = []
+    for segment, first, end in _covering(segments, from_, to):
+        if segment.file.footer:
+            file = _whole_file(directory, segment.file)
+            begins = first - segment.range.first
+            rows = end - first
+            found.append(LargePart(file.path, file.schema, first, begins, begins + rows))
+    return tuple(found)
+
+
+def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
+    """Return a segment's rows; its checksum is verified once per process.
+
+    Small ones are mapped into memory; the newest ones that this process has written are in memory.
 
     Raises:
         HeadraceError: CORRUPT if the file is missing, short or changed.
     """
+    if segment.footer:
+        file = _whole_file(directory, segment)
+        read = [_read_group(file, group, file.schema.names) for group in file.groups]
+        return pa.Table.from_batches(read, file.schema).slice(0, segment.rows)
     kept = _written.tables.get((f"{directory}/{segment.name}", segment.position))
     if kept is not None and kept[0] == segment:
         return kept[1]
-    path = directory / segment.name
+    return _fetched(directory / segment.name, lambda path: _opened(path, segment))
+
+
+def _fetched(path: Path, open_: Callable[[Path], T]) -> T:
+    """Open a file; again, after fetching it, if it is damaged or missing."""
     try:
-        return _opened(path, segment)
+        return open_(path)
     except HeadraceError as error:
         if error.code is not Code.CORRUPT or not mounts.fetch(str(path)):
             raise
-    return _opened(path, segment)
+    return open_(path)
 
 
 def _opened(path: Path, segment: SegmentFile) -> pa.Table:
@@ -87,28 +202,18 @@ def _opened(path: Path, segment: SegmentFile) -> pa.Table:
     return table
 
 
-def read_range(
-    directory: Path,
-    segments: Sequence[Segment],
-    from_: Offset,
-    to: Offset,
-    columns: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the changes ``[from_, to)`` in order, without copying; by default all columns.
-
-    Raises:
-        HeadraceError: CORRUPT if a file is damaged, or the segments leave a gap.
-    """
-    at = from_
+def _covering(
+    segments: Sequence[Segment], from_: Offset, to: Offset
+) -> list[tuple[Segment, Offset, Offset]]:
+    """Return the segments with any of the offsets ``[from_, to)``, each with its part of them."""
+    at, found = from_, []
     for segment in segments:
         if segment.range.end <= at or segment.range.first >= to:
             continue
         if segment.range.first > at:
             break
-        table = open_segment(directory, segment.file)
-        chosen = table if columns is None else table.select(list(columns))
         end = min(segment.range.end, to)
-        yield from chosen.slice(at - segment.range.first, end - at).to_batches()
+        found.append((segment, at, end))
         at = end
     if at < to:
         raise HeadraceError(
@@ -116,6 +221,68 @@ def read_range(
             f"log has no segment for offset {at}",
             hint=f"Restore the data directory from a backup. {BACKUPS}",
         )
+    return found
+
+
+def _blocks(directory: Path, segment: Segment, first: Offset, end: Offset) -> Iterator[Block]:
+    """Yield the changes ``[first, end)`` of a segment in blocks."""
+    begins = segment.range.first
+    if not segment.file.footer:
+        table = open_segment(directory, segment.file)
+        for batch in table.slice(first - begins, end - first).to_batches():
+            yield Block(first, batch.num_rows, table.schema, {}, batch.select)
+            first = Offset(first + batch.num_rows)
+        return
+    file = _large(directory, segment.file)
+    for group in file.overlapping(first - begins, end - begins):
+        low, high = max(first - begins, group.first), min(end - begins, group.end)
+        read = partial(_read_rows, file, group, low, high)
+        yield Block(Offset(begins + low), high - low, file.schema, group.bounds, read)
+
+
+def _read_rows(
+    file: LargeFile, group: Group, first: int, end: int, names: Sequence[str]
+) -> pa.RecordBatch:
+    found = _fetched(file.path, lambda _: _read_group(file, group, names))
+    return found.slice(first - group.first, end - first)
+
+
+def _large(directory: Path, segment: SegmentFile) -> LargeFile:
+    """Return a large segment, of which only the footer was read."""
+
+    def open_(path: Path) -> LargeFile:
+        try:
+            found = opened(path, segment)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise _corrupt(path, _reason(error)) from error
+        if found.rows < segment.rows:
+            raise _corrupt(path, f"It holds {found.rows} rows instead of {segment.rows}.")
+        return found
+
+    return _fetched(directory / segment.name, open_)
+
+
+def _whole_file(directory: Path, segment: SegmentFile) -> LargeFile:
+    """Return a large segment of which every byte was verified."""
+
+    def verify(path: Path) -> LargeFile:
+        _verify(path, segment)
+        return _large(directory, segment)
+
+    return _fetched(directory / segment.name, verify)
+
+
+def _read_group(file: LargeFile, group: Group, names: Sequence[str]) -> pa.RecordBatch:
+    """Return columns of a row group, which is verified once per process."""
+    try:
+        _require_checksum(file.path, group.checksum, group.position, group.bytes)
+        return file.read(group, names)
+    except (OSError, pa.ArrowException) as error:
+        raise _corrupt(file.path, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{error.strerror}." if isinstance(error, OSError) and error.strerror else f"{error}"
 
 
 def verified(path: Path, checksum: str) -> None:
@@ -143,6 +310,7 @@ def forget_segments() -> None:
         _verified.clear()
         _written.tables.clear()
         _written.bytes = 0
+    forget_footers()
 
 
 def _verify(path: Path, segment: SegmentFile) -> None:
@@ -151,20 +319,25 @@ def _verify(path: Path, segment: SegmentFile) -> None:
         if size < segment.position + segment.bytes:
             wanted = segment.position + segment.bytes
             raise _corrupt(path, f"It has {size} bytes instead of at least {wanted}.")
-        if (str(path), segment.checksum) in _verified:
-            return
-        checksum = _checksum(path, segment)
+        _require_checksum(path, segment.checksum, segment.position, segment.bytes)
     except OSError as error:
         raise _corrupt(path, f"{error.strerror}.") from error
-    if checksum != segment.checksum:
-        raise _corrupt(path, f"Its checksum is {checksum} instead of {segment.checksum}.")
-    verified(path, segment.checksum)
 
 
-def _checksum(path: Path, segment: SegmentFile) -> str:
-    hashed, left = xxhash.xxh3_64(), segment.bytes
+def _require_checksum(path: Path, expected: str, position: int, size: int) -> None:
+    """Verify a part of a file, once per process."""
+    if (str(path), expected) in _verified:
+        return
+    checksum = _checksum(path, position, size)
+    if checksum != expected:
+        raise _corrupt(path, f"Its checksum is {checksum} instead of {expected}.")
+    verified(path, expected)
+
+
+def _checksum(path: Path, position: int, size: int) -> str:
+    hashed, left = xxhash.xxh3_64(), size
     with path.open("rb") as file:
-        file.seek(segment.position)
+        file.seek(position)
         while piece := file.read(min(left, _HASHED_AT_ONCE)):
             hashed.update(piece)
             left -= len(piece)
