@@ -50,14 +50,6 @@ def keeps_all_digits(handle: Any) -> bool:
     return len(scales) == len(sides) and bool(of.scale == exact)
 
 
-def is_lossless_to_decimal(source: DataType, target: DataType) -> bool:
-    """Whether a cast to a decimal keeps all digits of a value, unless it overflows."""
-    if not isinstance(target, DecimalType):
-        return False
-    wider = isinstance(source, DecimalType) and target.scale >= source.scale
-    return wider or type(source) in INTEGERS
-
-
 def is_plain_text(type_: DataType) -> bool:
     """Whether a type is STRING with values of any length that are compared by their bytes."""
     return type(type_) is StringType and bool(type_.isUTF8BinaryCollation())

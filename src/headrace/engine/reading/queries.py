@@ -27,6 +27,7 @@ from headrace.engine.names import SessionNames
 from headrace.engine.reading.plans import Plans, Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import DuckDbQuery, Refused, Scans, translated
+from headrace.engine.reading.scans.reading import tree_of
 from headrace.sql import quote
 from headrace.types import exchanged, for_spark
 
@@ -241,7 +242,11 @@ class Queries:
         if not stored:
             raise Refused("what it reads, which is not stored")
         try:
-            return translated(query, stored)
+            if not query.is_deterministic:
+                raise Refused("a random function")
+            if query.has_subqueries:
+                raise Refused("a scalar subquery")
+            return translated(tree_of(query.root, stored), exchanged(query.schema))
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
 

@@ -1,7 +1,8 @@
 """Queries that DuckDB answers over the stored rows of tables and views.
 
-Spark resolves and optimises a query; if each node, expression and type of that plan has the same
-meaning in DuckDB, the plan is written as SQL for it. The user's own text never reaches DuckDB.
+A query is a tree of small values: that of the plan which Spark has resolved and optimised, or of
+a plain query, which is resolved without it. If each node, expression and type has the same meaning
+in DuckDB, the tree is written as SQL for it. The user's own text never reaches DuckDB.
 """
 
 from headrace.engine.reading.scans.refused import Refused

@@ -1,26 +1,23 @@
-"""Translates Spark's optimised plan to SQL of DuckDB."""
+"""Translates the tree of a query to SQL of DuckDB."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.catalyst import select
-from headrace.catalyst.resolved import columns_of, id_of, type_of
-from headrace.catalyst.scala import kind_of
-from headrace.catalyst.select import nodes
+from headrace.engine.reading.scans import tree
 from headrace.engine.reading.scans.expressions import column, expression
 from headrace.engine.reading.scans.refused import Refused
+from headrace.engine.reading.scans.tree import used
 from headrace.engine.reading.scans.types import is_exact, name_of
 from headrace.sql.keywords import double_quoted
-from headrace.types import exchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
-    from headrace.catalyst.select import Node, Optimised
+    from headrace.engine.reading.scans.tree import Order, Tree, Value
     from headrace.types import RelationId
 
 _JOINS: Final[Mapping[str, str]] = {
@@ -61,10 +58,12 @@ class _Block:
     group: str = ""
     order: str = ""
     limit: int | None = None
+    offset: int = 0
 
     @property
     def text(self) -> str:
         limit = "" if self.limit is None else f" LIMIT {self.limit}"
+        limit += f" OFFSET {self.offset}" if self.offset else ""
         shown = ", ".join(self.shown) or "*"
         return f"SELECT {shown} FROM {self.source}{self.where}{self.group}{self.order}{limit}"
 
@@ -76,129 +75,102 @@ class _Block:
 
 @dataclass(slots=True)
 class _Translation:
-    relations: Mapping[RelationId, tuple[str, ...]]
-    """The columns of each relation with stored rows."""
     used: set[int]
     leaves: list[Leaf] = field(default_factory=list)
 
-    def block(self, node: Node) -> _Block:
+    def block(self, node: Tree) -> _Block:
         """Return the SELECT of a node and the nodes below it."""
         match node:
-            case select.Stored():
+            case tree.Stored():
                 return self._leaf(node)
-            case select.Project():
-                below = self.block(*node.below)
+            case tree.Project():
+                below = self.block(node.below)
                 if below.shown:
                     below = _in_any_order(below)
-                return replace(below, shown=_named(node.expressions))
-            case select.Filter():
-                below = self.block(*node.below)
+                return replace(below, shown=_named(node.output))
+            case tree.Filter():
+                below = self.block(node.below)
                 if below != _Block(below.source):
                     below = _in_any_order(below)
                 return replace(below, where=f" WHERE {expression(node.condition)}")
-            case select.Aggregate():
+            case tree.Aggregate():
                 return self._aggregate(node)
-            case select.Sort():
+            case tree.Sort():
                 return self._sort(node)
-            case select.Limit():
+            case tree.Limit():
                 return self._limited(node)
-            case select.Join():
+            case tree.Join():
                 return self._join(node)
-            case select.Union():
+            case tree.Union():
                 return self._union(node)
-            case _:
-                raise Refused(f"{node.name} of Spark's plan")
 
-    def _leaf(self, node: select.Stored) -> _Block:
-        if not node.whole:
-            raise Refused("rows that are not stored")
-        given = self.relations.get(node.relation)
-        if given is None:
-            raise Refused("a stream")
-        output = node.output
-        if len(output) != len(given):
-            raise Refused("other columns than are stored")
-        read = [
-            (name, attribute)
-            for name, attribute in zip(given, output, strict=True)
-            if id_of(attribute) in self.used
-        ]
-        for _, attribute in read:
-            name_of(type_of(attribute))
+    def _leaf(self, node: tree.Stored) -> _Block:
+        read = [(name, each) for name, each in node.columns if each.id in self.used]
+        for _, each in read:
+            name_of(each.type)
         leaf = Leaf(f"leaf{len(self.leaves)}", node.relation, tuple(name for name, _ in read))
         self.leaves.append(leaf)
         # Without any column, DuckDB still counts the rows.
-        shown = [f"{double_quoted(name)} AS {column(id_of(a))}" for name, a in read]
+        shown = [f"{double_quoted(name)} AS {column(each.id)}" for name, each in read]
         return _Block(f"(SELECT {', '.join(shown) or '1 AS one'} FROM {leaf.name})")
 
-    def _aggregate(self, node: select.Aggregate) -> _Block:
-        below = self.block(*node.below)
+    def _aggregate(self, node: tree.Aggregate) -> _Block:
+        below = self.block(node.below)
         if below != _Block(below.source, below.where):
             below = below.nested
-        keys = node.keys
-        for key in keys:
-            if not is_exact(type_of(key)):
+        for key in node.keys:
+            if not is_exact(key.type):
                 raise Refused("grouping by floats")
-        group = f" GROUP BY {', '.join(map(expression, keys))}" if keys else ""
-        return replace(below, shown=_named(node.expressions), group=group)
+        group = f" GROUP BY {', '.join(map(expression, node.keys))}" if node.keys else ""
+        return replace(below, shown=_named(node.output), group=group)
 
-    def _sort(self, node: select.Sort) -> _Block:
-        if not node.is_total:
-            raise Refused("a sort of partitions")
-        below = self.block(*node.below)
+    def _sort(self, node: tree.Sort) -> _Block:
+        below = self.block(node.below)
         if below != _Block(below.source, below.where):
             below = below.nested
         return replace(below, order=f" ORDER BY {', '.join(map(_ordered, node.order))}")
 
-    def _limited(self, node: select.Limit) -> _Block:
-        limit = node.most
-        if kind_of(limit) != "Literal":
-            raise Refused("a limit that is computed")
-        below = self.block(*node.below)
-        most = int(limit.value())
-        return replace(below, limit=most if below.limit is None else min(most, below.limit))
+    def _limited(self, node: tree.Limit) -> _Block:
+        below = self.block(node.below)
+        most = node.most
+        if below.limit is not None:
+            left = max(0, below.limit - node.skipped)
+            most = left if most is None else min(most, left)
+        return replace(below, limit=most, offset=below.offset + node.skipped)
 
-    def _join(self, node: select.Join) -> _Block:
-        how, condition = _JOINS.get(node.how), node.condition
-        if how is None or condition is None or not _has_equality(condition):
+    def _join(self, node: tree.Join) -> _Block:
+        how = _JOINS.get(node.how)
+        if how is None:
             raise Refused("a join without an equality")
-        for attribute in columns_of(condition):
-            if not is_exact(type_of(attribute)):
-                raise Refused("a join by floats")
         sides = []
-        for side in node.below:
+        for side in (node.left, node.right):
             below = self.block(side)
             sides.append(below.source if below == _Block(below.source) else f"({below.text})")
-        return _Block(f"({sides[0]} AS l {how} {sides[1]} AS r ON {expression(condition)})")
+        condition = expression(node.condition)
+        return _Block(f"({sides[0]} AS l {how} {sides[1]} AS r ON {condition})")
 
-    def _union(self, node: select.Union) -> _Block:
-        output = [column(id_of(each)) for each in node.output]
+    def _union(self, node: tree.Union) -> _Block:
+        output = [column(each.id) for each in node.output]
         parts = []
-        for child in node.below:
-            given = [column(id_of(each)) for each in child.output]
+        for child in node.inputs:
+            given = [column(each.id) for each in child.output]
             shown = ", ".join(f"{a} AS {b}" for a, b in zip(given, output, strict=True))
             parts.append(f"SELECT {shown} FROM ({self.block(child).text})")
         return _Block(f"({' UNION ALL '.join(parts)})")
 
 
-def translated(query: Optimised, relations: Mapping[RelationId, tuple[str, ...]]) -> DuckDbQuery:
-    """Translate a query for DuckDB; ``relations`` has the columns of relations with stored rows.
+def translated(query: Tree, schema: pa.Schema) -> DuckDbQuery:
+    """Translate a query for DuckDB; its result has a schema.
 
     Raises: Refused: only Spark can answer it; the text is the reason.
     """
-    if not query.is_deterministic:
-        raise Refused("a random function")
-    if query.has_subqueries:
-        raise Refused("a scalar subquery")
-    output = list(map(id_of, query.root.output))
-    used = set(output).union(*(node.uses for node in nodes(query.root)))
-    translation = _Translation(relations, used)
-    block = translation.block(query.root)
+    output = [column(each.id) for each in query.output]
+    translation = _Translation(used(query))
+    block = translation.block(query)
     if not block.shown:
-        block = replace(block, shown=tuple(map(column, output)))
-    elif [each.rpartition(" AS ")[2] for each in block.shown] != list(map(column, output)):
+        block = replace(block, shown=tuple(output))
+    elif [each.rpartition(" AS ")[2] for each in block.shown] != output:
         raise Refused("columns in another order")
-    schema = exchanged(query.schema)
     return DuckDbQuery(block.text, tuple(translation.leaves), schema)
 
 
@@ -209,17 +181,10 @@ def _in_any_order(below: _Block) -> _Block:
     return below.nested
 
 
-def _named(given: list[Any]) -> tuple[str, ...]:
-    return tuple(f"{expression(e)} AS {column(id_of(e))}" for e in given)
+def _named(given: Iterable[Value]) -> tuple[str, ...]:
+    return tuple(f"{expression(each)} AS {column(each.id)}" for each in given)
 
 
-def _ordered(by: Any) -> str:
-    value = expression(by.child())
-    return f"{value} {by.direction().sql()} {by.nullOrdering().sql()}"
-
-
-def _has_equality(condition: Any) -> bool:
-    kind = kind_of(condition)
-    if kind == "And":
-        return _has_equality(condition.left()) or _has_equality(condition.right())
-    return kind == "EqualTo"
+def _ordered(by: Order) -> str:
+    nulls = "NULLS LAST" if by.nulls_last else "NULLS FIRST"
+    return f"{expression(by.value)} {'DESC' if by.descending else 'ASC'} {nulls}"

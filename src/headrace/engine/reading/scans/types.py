@@ -65,8 +65,16 @@ def is_exact(type_: DataType) -> bool:
     return type(type_) not in FLOATS
 
 
+def is_lossless_to_decimal(source: DataType, target: DataType) -> bool:
+    """Whether a cast to a decimal keeps all digits of a value, unless it overflows."""
+    if not isinstance(target, DecimalType):
+        return False
+    wider = isinstance(source, DecimalType) and target.scale >= source.scale
+    return wider or type(source) in INTEGERS
+
+
 def constant(type_: DataType, value: Any) -> str:
-    """Return a constant as SQL of DuckDB; ``value`` is its handle in the JVM, or None for NULL."""
+    """Return a constant as SQL of DuckDB; None is NULL."""
     if value is None:
         return "NULL" if isinstance(type_, NullType) else f"CAST(NULL AS {name_of(type_)})"
     name = name_of(type_)
@@ -76,11 +84,11 @@ def constant(type_: DataType, value: Any) -> str:
         case ByteType() | ShortType() | IntegerType() | LongType():
             text = f"'{int(value)}'"
         case DecimalType():
-            text = f"'{Decimal(str(value.toString())):f}'"
+            text = f"'{Decimal(value):f}'"
         case FloatType() | DoubleType():
             text = f"'{value!r}'"
         case StringType():
-            text = quoted(str(value.toString()))
+            text = quoted(value)
         case DateType():
             return f"(DATE '1970-01-01' + CAST('{int(value)}' AS INTEGER))"
         case TimestampType():
