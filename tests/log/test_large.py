@@ -66,7 +66,7 @@ class Reads:
         read = large_module.LargeFile.read
 
         def counted(
-            file: large_module.LargeFile, group: large_module.Group, names: tuple[str, ...]
+            file: large_module.LargeFile, group: large_module.RowGroup, names: tuple[str, ...]
         ) -> pa.RecordBatch:
             self.parts.append((group.number, tuple(names)))
             return read(file, group, names)

@@ -2,7 +2,7 @@
 
 A file has the changes in the order of their offsets, in row groups of at most :data:`GROUP_ROWS`.
 Its footer has the bytes, the checksum and the bounds of each row group, and the ledger has the
-checksum of the footer. So whoever reads a part verifies that part and the footer, no more. A
+checksum of the footer. So whoever reads a part verifies just that part and the footer. A
 further column says when each change was appended.
 """
 
@@ -204,7 +204,7 @@ class _GroupedFile(ChecksummedFile):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """A row group of a large segment: the rows ``[first, end)``, and its place in the file."""
 
     number: int
@@ -223,7 +223,7 @@ class LargeFile:
     path: Path
     schema: pa.Schema
     """That of the changes, without :data:`APPENDED`."""
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     _metadata: pq.FileMetaData
 
     @property
@@ -231,13 +231,13 @@ class LargeFile:
         """The number of changes."""
         return self.groups[-1].end if self.groups else 0
 
-    def overlapping(self, first: int, end: int) -> tuple[Group, ...]:
+    def overlapping(self, first: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups with any of the rows ``[first, end)``, in order."""
         begins = [group.first for group in self.groups]
         low = max(0, bisect_right(begins, first) - 1)
         return tuple(group for group in self.groups[low:] if group.first < end)
 
-    def read(self, group: Group, names: Sequence[str]) -> pa.RecordBatch:
+    def read(self, group: RowGroup, names: Sequence[str]) -> pa.RecordBatch:
         """Return some columns of a row group, which was verified.
 
         Raises:
@@ -315,7 +315,7 @@ def _read_footer(path: Path, segment: SegmentFile) -> LargeFile:
     ends = list(accumulate(counts))
     places = [0, *accumulate(each["bytes"] for each in known)]
     groups = tuple(
-        Group(at, end - count, end, places[at], of["bytes"], of["checksum"], of["bounds"])
+        RowGroup(at, end - count, end, places[at], of["bytes"], of["checksum"], of["bounds"])
         for at, (end, count, of) in enumerate(zip(ends, counts, known, strict=True))
     )
     return LargeFile(path, plain, groups, metadata)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.log.amended import Superseded
-    from headrace.log.segments import Block
+    from headrace.log.segments import LogBlock
     from headrace.log.share import LogShare
     from headrace.types import Offset
     from headrace.zset import Bounds, Restriction
@@ -73,7 +73,7 @@ class _Read:
     amended: Superseded | None
     offsets: bool
 
-    def of(self, block: Block) -> pa.RecordBatch | None:
+    def of(self, block: LogBlock) -> pa.RecordBatch | None:
         """Return the rows of a block; None if it is not read, since none meets the restriction."""
         if not self.restriction.may_hold(self._bounds(block)):
             return None
@@ -95,11 +95,11 @@ class _Read:
             arrays = {name: values.filter(chosen) for name, values in arrays.items()}
         return self._named(block, arrays, kept)
 
-    def _bounds(self, block: Block) -> dict[str, Bounds]:
+    def _bounds(self, block: LogBlock) -> dict[str, Bounds]:
         names = {test.column for test in self.restriction.tests}
         return read_bounds({n: b for n, b in block.bounds.items() if n in names}, block.schema)
 
-    def _kept(self, block: Block, known: pa.RecordBatch) -> Bools | None:
+    def _kept(self, block: LogBlock, known: pa.RecordBatch) -> Bools | None:
         """Return a mask of the rows of a block to keep; None if all are."""
         tested = {test.column for test in self.restriction.tests}
         kept = None
@@ -111,7 +111,7 @@ class _Read:
         return kept
 
     def _named(
-        self, block: Block, arrays: dict[str, pa.Array], kept: Bools | None
+        self, block: LogBlock, arrays: dict[str, pa.Array], kept: Bools | None
     ) -> pa.RecordBatch:
         """Return the kept rows of a block as they are asked for, from their stored columns."""
         count = block.rows if kept is None else int(kept.sum())

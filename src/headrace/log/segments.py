@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.ledger import Segment, SegmentFile
-    from headrace.log.large import Group, LargeFile
+    from headrace.log.large import LargeFile, RowGroup
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ _written = _Written()
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LogBlock:
     """Consecutive changes of a log, at most 65,536 of one segment, not read yet.
 
     ``first`` is the offset of the first one. ``schema`` is that of the segment, without
@@ -96,7 +96,7 @@ def blocks(
     to: Offset,
     *,
     newest_first: bool = False,
-) -> Iterator[Block]:
+) -> Iterator[LogBlock]:
     """Yield the changes ``[from_, to)`` in blocks, in order; or from the last block to the first.
 
     Raises:
@@ -224,31 +224,31 @@ def _covering(
     return found
 
 
-def _blocks(directory: Path, segment: Segment, first: Offset, end: Offset) -> Iterator[Block]:
+def _blocks(directory: Path, segment: Segment, first: Offset, end: Offset) -> Iterator[LogBlock]:
     """Yield the changes ``[first, end)`` of a segment in blocks."""
     begins = segment.range.first
     if not segment.file.footer:
         table = open_segment(directory, segment.file)
         for batch in table.slice(first - begins, end - first).to_batches():
-            yield Block(first, batch.num_rows, table.schema, {}, batch.select)
+            yield LogBlock(first, batch.num_rows, table.schema, {}, batch.select)
             first = Offset(first + batch.num_rows)
         return
     file = _large(directory, segment.file)
     for group in file.overlapping(first - begins, end - begins):
         low, high = max(first - begins, group.first), min(end - begins, group.end)
         read = partial(_read_rows, file, group, low, high)
-        yield Block(Offset(begins + low), high - low, file.schema, group.bounds, read)
+        yield LogBlock(Offset(begins + low), high - low, file.schema, group.bounds, read)
 
 
 def _read_rows(
-    file: LargeFile, group: Group, first: int, end: int, names: Sequence[str]
+    file: LargeFile, group: RowGroup, first: int, end: int, names: Sequence[str]
 ) -> pa.RecordBatch:
     found = _fetched(file.path, lambda _: _read_group(file, group, names))
     return found.slice(first - group.first, end - first)
 
 
 def _large(directory: Path, segment: SegmentFile) -> LargeFile:
-    """Return a large segment, of which only the footer was read."""
+    """Return a large segment; only its footer is read."""
 
     def open_(path: Path) -> LargeFile:
         try:
@@ -263,7 +263,7 @@ def _large(directory: Path, segment: SegmentFile) -> LargeFile:
 
 
 def _whole_file(directory: Path, segment: SegmentFile) -> LargeFile:
-    """Return a large segment of which every byte was verified."""
+    """Return a large segment, after verifying every byte."""
 
     def verify(path: Path) -> LargeFile:
         _verify(path, segment)
@@ -272,7 +272,7 @@ def _whole_file(directory: Path, segment: SegmentFile) -> LargeFile:
     return _fetched(directory / segment.name, verify)
 
 
-def _read_group(file: LargeFile, group: Group, names: Sequence[str]) -> pa.RecordBatch:
+def _read_group(file: LargeFile, group: RowGroup, names: Sequence[str]) -> pa.RecordBatch:
     """Return columns of a row group, which is verified once per process."""
     try:
         _require_checksum(file.path, group.checksum, group.position, group.bytes)
