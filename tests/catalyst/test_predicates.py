@@ -139,6 +139,67 @@ def test_rows_that_meet_conditions_pass_their_tests_and_no_others_if_these_are_e
     assert min(counts.values()) > len(texts) / 10, counts
 
 
+def test_times_in_the_windows_that_a_condition_names_pass_and_few_others(
+    spark: SparkSession,
+) -> None:
+    scala, schema = scala_of(spark), StructType.fromDDL("id INT, at TIMESTAMP")
+    minutes = range(-600, 600, 7)
+    times = pa.array([START + timedelta(minutes=m) for m in minutes], pa.timestamp("us", "UTC"))
+    given = pa.table({"id": pa.array(minutes, pa.int32()), "at": times})
+    leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, schema)
+    predicates = Predicates(scala)
+    for window, compared, most in [
+        ("window(at, '1 hour').start", "=", 60),
+        ("window(at, '1 hour').end", "=", 60),
+        ("window(at, '1 hour').start", "<", None),
+        ("window(at, '1 hour').end", ">=", None),
+        ("window(at, '1 hour', '1 hour', '25 minutes').end", "=", 60),
+        ("window(at, '1 hour', '1 hour', '25 minutes').start", "<=", None),
+        ("date_trunc('MINUTE', at)", "=", 1),
+        ("date_trunc('HOUR', at)", "<=", None),
+        ("date_trunc('WEEK', at)", "=", 7 * 24 * 60),
+    ]:
+        for constant in ("2024-01-31 22:00:00", "2024-01-31 23:25:00", "2024-01-29 00:00:00"):
+            text = f"{window} {compared} TIMESTAMP '{constant}'"
+            frame = leaf.selectExpr(f"{text} AS c0", "*")
+            plan = frame._jdf.queryExecution().optimizedPlan()
+            named, inputs = items(plan.projectList())[:1], plan.child().output()
+            shape = StructType(frame.schema[:1])
+            met = Evaluation(scala, named, inputs, shape).over(given.select(["id", "at"]))
+            names = {int(a.exprId().id()): str(a.name()) for a in items(inputs)}
+            restriction, exact = predicates.restriction(
+                predicates.conjuncts(named[0].child()), names
+            )
+            mask = restriction.rows(given)
+            passes = np.ones(given.num_rows, np.bool_) if mask is None else mask
+            expected = met.column(0).combine_chunks().to_numpy(zero_copy_only=False)
+            assert restriction.tests, text
+            assert not exact, text
+            assert not (expected & ~passes).any(), text
+            if most is not None:
+                kept = np.asarray(minutes)[passes]
+                assert not len(kept) or kept.max() - kept.min() < most, text
+
+
+def test_either_of_two_ranges_lies_in_the_range_that_spans_both(spark: SparkSession) -> None:
+    leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, StructType.fromDDL("n INT"))
+    predicates = Predicates(scala_of(spark))
+    given = pa.table({"n": pa.array(range(12), pa.int32())})
+    for text, wanted in [
+        ("(n >= 3 AND n < 5) OR n = 9", None),
+        ("n >= 3 OR n >= 7", range(3, 12)),
+        ("n < 3 OR n < 7", range(7)),
+        ("n < 3 OR n > 7", None),
+    ]:
+        plan = leaf.selectExpr(f"{text} AS c0", "n")._jdf.queryExecution().optimizedPlan()
+        handle, inputs = items(plan.projectList())[0].child(), plan.child().output()
+        names = {int(a.exprId().id()): "n" for a in items(inputs)}
+        restriction, _ = predicates.restriction(predicates.conjuncts(handle), names)
+        mask = restriction.rows(given)
+        found = None if mask is None else np.flatnonzero(mask).tolist()
+        assert found == (None if wanted is None else list(wanted)), text
+
+
 def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import Code, HeadraceError
+from headrace.log import open_segment, segments
 from replaying import emptied, replay, stored
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
     import headrace
+    from headrace.ledger import SegmentFile
 
 NOON = "TIMESTAMP '2026-01-01 12:00:00'"
 
@@ -84,6 +91,32 @@ def test_a_time_is_a_condition_on_the_rows_that_events_since_then_changed(
     assert len(db.sql("SELECT * FROM hourly").fetchall()) == 1
     replay(db, "hourly")
     assert sum(rows.rows for rows in stored(db, "hourly").values()) == 6
+
+
+@pytest.mark.spark
+def test_a_replay_opens_only_segments_that_may_hold_its_slice(
+    db: headrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = datetime(2026, 1, 2, tzinfo=UTC)
+    for i in range(60):
+        db.insert("s", [(100 + i % 20, i, start + timedelta(minutes=10 * i))])
+    db.flush()
+    opened: set[object] = set()
+
+    def recorded(directory: Path, segment: SegmentFile) -> pa.Table:
+        opened.add((segment.name, segment.position))
+        return open_segment(directory, segment)
+
+    monkeypatch.setattr(segments, "open_segment", recorded)
+    for text, rows in [
+        ("totals WHERE k = 107", 3),
+        ("hourly WHERE h = TIMESTAMP '2026-01-02 04:00:00'", 6),
+        ("hourly WHERE h < TIMESTAMP '2026-01-02 00:00:00'", 9),
+    ]:
+        opened.clear()
+        done = db.sql(f"REPLAY VIEW {text}").message
+        assert done == f"0 rows of view {text.split()[0]} changed; {rows} of 63 rows were read"
+        assert len(opened) <= rows, text
 
 
 @pytest.mark.spark

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.errors import HeadraceError
 from headrace.ledger import OffsetRange, Segment
 from headrace.log import AMENDED, WEIGHT, EmbeddedLog, LogShare, write_segment
 from headrace.runtime.shares import parts_of_log
@@ -19,8 +21,6 @@ from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 INT = pa.int64()
 COLUMNS = pa.schema([pa.field("n", INT)])
@@ -160,3 +160,39 @@ def test_a_step_that_is_sent_says_which_corrections_there_are(tmp_path: Path) ->
     asked = share(history, 0, end).as_corrected()
     step = Step("a", tmp_path, 1, {STREAM: asked}, {}, clock=Clock(0, 0))
     assert Step.received(step.sent()).shares[STREAM] == asked
+
+
+@given(
+    st.lists(events | corrections, min_size=1, max_size=8), st.sets(st.integers(0, 7)), st.data()
+)
+def test_a_share_of_some_segments_reads_these_alone_in_any_division(
+    tmp_path_factory: pytest.TempPathFactory,
+    statements: list[int | dict[int, int | None]],
+    chosen: set[int],
+    data: st.DataObject,
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    history = written(directory, statements)
+    end = max(history.states)
+    first = data.draw(st.integers(0, end))
+    whole = share(history, first, end).as_corrected()
+    some = whole.among(tuple(s for i, s in enumerate(whole.segments) if i in chosen))
+    alone = [
+        replace(whole, segments=(s,), first=max(s.range.first, whole.first), end=s.range.end)
+        for s in some.segments
+    ]
+    wanted = [row for each in alone for row in read(directory, each)]
+    assert read(directory, some) == wanted
+    parts = list(parts_of_log(some, data.draw(st.integers(1, 5))))
+    assert [row for part in parts for row in read(directory, part)] == wanted
+    assert sum(part.rows for part in parts) == some.rows == sum(each.rows for each in alone)
+    step = Step("a", directory, 1, {STREAM: some}, {}, clock=Clock(0, 0))
+    assert Step.received(step.sent()).shares[STREAM] == some
+
+
+def test_a_gap_in_a_share_of_a_whole_log_is_damage(tmp_path: Path) -> None:
+    history = written(tmp_path, [1, 1, 1])
+    one, _, three = history.segments
+    with pytest.raises(HeadraceError, match="log has no segment for offset 1"):
+        read(tmp_path, replace(share(history, 0, 3), segments=(one, three)))
+    assert len(read(tmp_path, share(history, 0, 3).among((one, three)))) == 2

@@ -12,11 +12,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.java_gateway import JavaObject
 from pyspark.sql.types import BooleanType
 
-from headrace.catalyst.resolved import columns_of, is_true, type_of
-from headrace.catalyst.scala import Numbers, items, kind_of, references
+from headrace.catalyst.resolved import is_true, type_of
+from headrace.catalyst.scala import Numbers, items, kind_of, references, within
 from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
 from headrace.sql.lexer import TokenKind, tokens
@@ -45,8 +46,21 @@ _BOUNDS = {
 }
 """The bound of a test for each comparison of a column with a constant."""
 
-_DAY = 86_400_000_000
+_HOUR = 3_600_000_000
+_DAY = 24 * _HOUR
 """Microseconds per day."""
+_LONGEST = {
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": _HOUR // 60,
+    "HOUR": _HOUR,
+    "DAY": _DAY,
+    "WEEK": 7 * _DAY,
+    "MONTH": 31 * _DAY,
+    "QUARTER": 92 * _DAY,
+    "YEAR": 366 * _DAY,
+}
+"""The most microseconds of a period to whose beginning a time is truncated, in UTC."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +219,7 @@ class Predicates:
             if left is None or right is None or left.attribute != right.attribute:
                 return None
             if left.test.values is None or right.test.values is None:
-                return None
+                return _spanning(left, right)
             both = pa.concat_arrays([left.test.values, right.test.values])
             return _Tested(left.attribute, Test("", both))
         return None
@@ -226,19 +240,22 @@ class Predicates:
         return _Tested(found.attribute, Test("", **bound))
 
     def _floored(self, kind: str, left: Any, right: Any) -> _Tested | None:
-        """Return the test of a time whose truncation, such as to the hour, is compared.
+        """Return the test of a time whose period, such as its hour or window, is compared.
 
-        The time is at or after its truncation. ``right`` is a constant.
+        The time is in the period that ``left`` names. ``right`` is a constant.
         """
-        time, value = _time_of(left), _plain(right.value())
-        if time is None or value is None or kind.startswith("Less"):
+        period, value = _period_of(left), _plain(right.value())
+        if period is None or value is None:
             return None
-        if kind_of(left) == "Cast":
-            value *= _DAY
-        low = self._among(time, [value])
-        if low is None or low.test.values is None:
+        low = (value if kind_of(left) != "Cast" else value * _DAY) - period.named
+        ends = {} if kind.startswith("Less") else {"low": low}
+        if period.length is not None and not kind.startswith("Greater"):
+            ends["below"] = low + period.length
+        found = self._among(period.time, ends.values())
+        if found is None or found.test.values is None or not ends:
             return None
-        return _Tested(low.attribute, Test("", low=low.test.values[0]), exact=False)
+        bounds = dict(zip(ends, found.test.values, strict=True))
+        return _Tested(found.attribute, Test("", **bounds), exact=False)
 
     def _among(self, attribute: Any, given: Iterable[Any]) -> _Tested | None:
         """Return the test that a column has one of Catalyst's values; NULL equals nothing.
@@ -270,22 +287,65 @@ class Predicates:
         return self.scala.expression("Literal", value, type_)
 
 
-def _time_of(floor: Any) -> Any | None:
-    """Return the time column that an expression truncates to the beginning of a period, or None."""
-    kind, found = kind_of(floor), None
-    while kind == "KnownNullable":
-        floor = floor.child()
-        kind = kind_of(floor)
+def _spanning(one: _Tested, other: _Tested) -> _Tested | None:
+    """Return the test that what passes either of two tests passes; None if these are not bounds."""
+    ends = {}
+    for name in one.test.bounds.keys() & other.test.bounds.keys():
+        wider = pc.min_element_wise if name in ("low", "above") else pc.max_element_wise
+        ends[name] = wider(one.test.bounds[name], other.test.bounds[name])
+    return _Tested(one.attribute, Test("", **ends), exact=False) if ends else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """The period of a time column that an expression names.
+
+    The expression is the period's beginning plus ``named`` microseconds; the period is at most
+    ``length`` microseconds long, if that is known.
+    """
+
+    time: Any
+    length: int | None
+    named: int = 0
+
+
+def _period_of(value: Any) -> _Period | None:
+    """Return the period of a time column that an expression names, or None."""
+    while kind_of(value) == "KnownNullable":
+        value = value.child()
+    kind, found = kind_of(value), None
     if kind == "TruncTimestamp":
-        found = items(floor.children())[1]
-    elif kind == "Cast" and str(floor.dataType().typeName()) == "date":
-        found = floor.child()
-    elif kind == "PreciseTimestampConversion" and kind_of(floor.child()) == "Subtract":
-        columns = columns_of(floor)  # the start of a window; its end is a sum
-        found = columns[0] if len(columns) == 1 else None
-    if found is None or kind_of(found) != "AttributeReference":
+        unit, time = items(value.children())
+        named = str(unit.value()).upper() if kind_of(unit) == "Literal" else ""
+        found = _Period(time, _LONGEST.get(named))
+    elif kind == "Cast" and str(value.dataType().typeName()) == "date":
+        found = _Period(value.child(), _DAY)
+    elif kind == "PreciseTimestampConversion":
+        found = _window_of(value.child())
+    if found is None or kind_of(found.time) != "AttributeReference":
         return None
-    return found if str(found.dataType().typeName()) == "timestamp" else None
+    return found if str(found.time.dataType().typeName()) == "timestamp" else None
+
+
+def _window_of(bound: Any) -> _Period | None:
+    """Return the slide of windows in which the time of a window lies whose bound is given.
+
+    Spark subtracts from the time what it is past the beginning of a slide, and then adds constants:
+    the number of slides before, and for the end of the window its length.
+    """
+    named, kind = 0, kind_of(bound)
+    while kind in ("Add", "Subtract") and kind_of(bound.right()) == "Literal":
+        named += int(bound.right().value()) * (1 if kind == "Add" else -1)
+        bound = bound.left()
+        kind = kind_of(bound)
+    if kind != "Subtract" or kind_of(bound.left()) != "PreciseTimestampConversion":
+        return None
+    lengths = {
+        int(each.right().value())
+        for each in within(bound.right())
+        if kind_of(each) == "Remainder" and kind_of(each.right()) == "Literal"
+    }
+    return _Period(bound.left().child(), lengths.pop(), named) if len(lengths) == 1 else None
 
 
 def constants(type_: DataType, given: Iterable[Any]) -> pa.Array | None:

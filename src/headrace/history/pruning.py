@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.catalog import Stream
 from headrace.log import EmbeddedLog, read_bounds
 from headrace.runtime.fill_parts import OfSlice
-from headrace.runtime.shares import log_share, within
+from headrace.runtime.shares import log_share
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.circuit import Sliced
-    from headrace.ledger import Ledger
+    from headrace.ledger import Ledger, Segment
     from headrace.log import LogShare
     from headrace.types import BuildId, RelationId
     from headrace.zset import Restriction
 
 _SAMPLES: Final = 16
 _SAMPLED_ROWS: Final = 4096
-"""An estimate reads the tested columns of up to this many rows at each of ``_SAMPLES`` places."""
+_SAMPLED_SEGMENTS: Final = 4
+"""An estimate reads the tested columns of up to so many rows, of up to so many segments, at each of
+``_SAMPLES`` places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +41,31 @@ class Pruned:
 
     def inputs(self, build: BuildId, expects: int) -> OfSlice:
         """Return the inputs of a fill of a build, which reads about ``expects`` rows."""
-        return OfSlice(build, self.sliced.lookups, self.parts, expects)
+        return OfSlice(build, self.sliced.lookups, self.kept, expects)
 
-    def parts(self, relation: RelationId, share: LogShare) -> Iterator[LogShare]:
-        """Yield the parts of a log share that may contain rows of the slice, in order."""
-        for first, end in self._ranges(relation, share.first, share.end):
-            yield within(share, first, end)
+    def kept(self, relation: RelationId, share: LogShare) -> LogShare:
+        """Return the changes of a log share in those segments that may have rows of the slice."""
+        restrictions = self._restrictions(relation)
+        if not all(each.tests for each in restrictions):
+            return share
+        schema = self.relations[relation].schema.stored
+        bounds = dict(self.ledger.log.bounds(relation, share.end))
+
+        def may_hold(segment: Segment) -> bool:
+            known = read_bounds(bounds.get(segment.range, {}), schema)
+            return any(each.may_hold(known) for each in restrictions)
+
+        return share.among(tuple(filter(may_hold, share.segments)))
 
     def estimated(self, relation: Relation, first: int, end: int, directory: Path) -> int:
         """Estimate from a sample how many rows of the offsets ``[first, end)`` have to be read."""
         restrictions = self._restrictions(relation.id)
         if not isinstance(relation, Stream) or not all(r.tests for r in restrictions):
             return end - first
-        ranges = list(self._ranges(relation.id, Offset(first), Offset(end)))
-        left = sum(stop - first for first, stop in ranges)
-        tested, passed, schema = 0, 0, relation.schema.stored
-        for at, stop in _samples(ranges, left):
-            share = log_share(self.ledger, relation.id, at, stop)
+        whole = log_share(self.ledger, relation.id, Offset(first), Offset(end))
+        kept = self.kept(relation.id, whole)
+        left, tested, passed, schema = kept.rows, 0, 0, relation.schema.stored
+        for share in _samples(kept):
             tested += share.rows
             for restriction in restrictions:
                 read = EmbeddedLog().read(
@@ -68,41 +78,16 @@ class Pruned:
                 passed += sum(batch.num_rows for batch in read)
         return min(left, -(-left * passed // tested)) if tested else 0
 
-    def _ranges(
-        self, relation: RelationId, first: Offset, end: Offset
-    ) -> Iterator[tuple[Offset, Offset]]:
-        """Yield the offset ranges of segments that may contain rows of the slice."""
-        restrictions = self._restrictions(relation)
-        if not all(each.tests for each in restrictions):
-            yield first, end
-            return
-        schema = self.relations[relation].schema.stored
-        begun: Offset | None = None
-        for segment, known in self.ledger.log.bounds(relation, end):
-            if segment.end <= first:
-                continue
-            bounds = read_bounds(known, schema)
-            wanted = any(each.may_hold(bounds) for each in restrictions)
-            if wanted and begun is None:
-                begun = Offset(max(first, segment.first))
-            elif not wanted and begun is not None:
-                yield begun, segment.first
-                begun = None
-        if begun is not None:
-            yield begun, end
-
     def _restrictions(self, relation: RelationId) -> list[Restriction]:
         leaves = self.sliced.leaves.items()
         return [each for leaf, each in leaves if leaf.plan.relation == relation]
 
 
-def _samples(ranges: list[tuple[Offset, Offset]], rows: int) -> Iterator[tuple[Offset, Offset]]:
-    """Yield short ranges at equal distances within ``ranges``, which have ``rows`` rows in all."""
+def _samples(share: LogShare) -> Iterator[LogShare]:
+    """Yield short parts of a share at equal distances, of few segments each."""
+    rows = share.rows
     size = min(_SAMPLED_ROWS, -(-rows // _SAMPLES))
     for number in range(_SAMPLES if rows else 0):
         at = number * rows // _SAMPLES
-        for first, end in ranges:
-            if at < end - first:
-                yield Offset(first + at), Offset(min(end, first + at + size))
-                break
-            at -= end - first
+        part = share.between(at, at + size)
+        yield part.among(part.segments[:_SAMPLED_SEGMENTS])

@@ -339,19 +339,18 @@ class RowSources:
         pruned = Pruned(self.ledger, self.reader.catalog.by_id, sliced)
         weights: dict[int, int] = defaultdict(int)
         rows: dict[int, dict[str, Any]] = {}
-        for part in pruned.parts(stream.id, share):
-            for batch in EmbeddedLog().read(
-                self.loop.directory / "log",
-                part,
-                pa.schema(fields),
-                offsets=True,
-                restriction=sliced.leaves[leaf],
-            ):
-                table = pa.Table.from_batches([batch]).rename_columns([*names, WEIGHT, OFFSET])
-                for row in python_rows(table.filter(pa.array(_is_among(table, among)))):
-                    offset = row.pop(OFFSET)
-                    weights[offset] += row.pop(WEIGHT)
-                    rows[offset] = row
+        for batch in EmbeddedLog().read(
+            self.loop.directory / "log",
+            pruned.kept(stream.id, share),
+            pa.schema(fields),
+            offsets=True,
+            restriction=sliced.leaves[leaf],
+        ):
+            table = pa.Table.from_batches([batch]).rename_columns([*names, WEIGHT, OFFSET])
+            for row in python_rows(table.filter(pa.array(_is_among(table, among)))):
+                offset = row.pop(OFFSET)
+                weights[offset] += row.pop(WEIGHT)
+                rows[offset] = row
         return [(rows[o], o) for o in sorted(rows) if weights[o] > 0]
 
 

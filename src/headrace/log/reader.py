@@ -56,11 +56,14 @@ class EmbeddedLog:
         """
         amended = None if share.corrected is None else superseded(directory, share.corrected)
         read = _Read(columns, restriction, share.since, amended, offsets=offsets)
-        found = blocks(directory, share.segments, share.first, share.end, newest_first=newest_first)
-        for block in found:
-            rows = read.of(block)
-            if rows is not None:
-                yield rows
+        parts = list(share.contiguous())
+        for part in reversed(parts) if newest_first else parts:
+            for block in blocks(
+                directory, part.segments, part.first, part.end, newest_first=newest_first
+            ):
+                rows = read.of(block)
+                if rows is not None:
+                    yield rows
 
 
 @dataclass(frozen=True, slots=True)

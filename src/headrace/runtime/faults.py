@@ -28,10 +28,9 @@ from headrace.log import WEIGHT, LogShare, open_segment, read_range
 from headrace.runtime.attempt import remove_reported
 from headrace.runtime.isolating import first_failing, may_be_of_data
 from headrace.runtime.ports import MoreRowsError
-from headrace.runtime.shares import NOTHING, within
+from headrace.runtime.shares import NOTHING
 from headrace.runtime.step import RowsShare
 from headrace.spine import Spine
-from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -194,7 +193,7 @@ class _Search:
             if low >= high:
                 found[id_] = NOTHING
             elif isinstance(share, LogShare):
-                found[id_] = within(share, Offset(share.first + low), Offset(share.first + high))
+                found[id_] = share.between(low, high)
             else:
                 hashes = self._hashes[id_]
                 found[id_] = replace(share, low=int(hashes[low]), high=int(hashes[high - 1]))

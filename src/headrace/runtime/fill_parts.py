@@ -6,18 +6,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.log import LogShare
-from headrace.runtime.shares import NOTHING, parts_of_log, within
+from headrace.runtime.shares import parts_of_log
 from headrace.runtime.step import RowsShare, Share
 from headrace.spine import ranges
-from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from headrace.types import BuildId
+    from headrace.types import BuildId, RelationId
 
-Narrowed: TypeAlias = "Callable[[RelationId, LogShare], Iterable[LogShare]]"
-"""Returns the parts of a log that may have rows of a slice."""
+Narrowed: TypeAlias = "Callable[[RelationId, LogShare], LogShare]"
+"""Returns the changes of a log in those segments that may have rows of a slice."""
 
 Part: TypeAlias = "tuple[Mapping[RelationId, Share], int]"
 """What a step reads, and its number of rows."""
@@ -27,9 +26,9 @@ _LEAST = 1 << 14
 """The rows of a part that is not divided."""
 
 
-def whole_log(_relation: RelationId, share: LogShare) -> Iterable[LogShare]:
+def whole_log(_relation: RelationId, share: LogShare) -> LogShare:
     """Return all of a log, where no slice narrows it."""
-    return (share,)
+    return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +71,8 @@ class Parts:
         for id_, share in self.shares.items():
             match share:
                 case LogShare() if share.rows:
-                    for kept in self.narrowed(id_, share):
-                        for part in parts_of_log(kept, self.most):
-                            yield {id_: part}, part.rows
+                    for part in parts_of_log(self.narrowed(id_, share), self.most):
+                        yield {id_: part}, part.rows
                 case RowsShare():
                     yield from self._ranges({id_: share})
 
@@ -86,11 +84,8 @@ class Parts:
             yield {i: replace(s, low=low, high=high) for i, s in group.items()}, rows // slices
 
     def _between(self, id_: RelationId, share: Share) -> Share:
-        """Return a share; of a log, only the range with all rows of the slice."""
-        if not isinstance(share, LogShare):
-            return share
-        parts = list(self.narrowed(id_, share))
-        return within(share, parts[0].first, parts[-1].end) if parts else NOTHING
+        """Return a share; of a log, only the segments that may have rows of the slice."""
+        return self.narrowed(id_, share) if isinstance(share, LogShare) else share
 
 
 def in_two(part: Mapping[RelationId, Share], rows: int) -> tuple[Part, Part] | None:
@@ -111,9 +106,9 @@ def in_two(part: Mapping[RelationId, Share], rows: int) -> tuple[Part, Part] | N
         return (low, rows // 2), (high, rows - rows // 2)
     if others or isinstance(share, RowsShare):
         return ({first: share}, share.rows), (dict(others), rows - share.rows)
-    half = Offset((share.first + share.end) // 2)
-    low, high = {first: within(share, share.first, half)}, {first: within(share, half, share.end)}
-    return (low, rows // 2), (high, rows - rows // 2)
+    half = rows // 2
+    low, high = {first: share.between(0, half)}, {first: share.between(half, rows)}
+    return (low, half), (high, rows - half)
 
 
 def _has_range_of(share: RowsShare, other: Share) -> bool:

@@ -42,14 +42,8 @@ def as_corrected(share: Share) -> Share:
 
 def parts_of_log(share: LogShare, most: int) -> Iterator[LogShare]:
     """Yield a share in parts of ``most`` rows, each with the segments that hold it."""
-    for first in range(share.first, share.end, most):
-        yield within(share, Offset(first), Offset(min(share.end, first + most)))
-
-
-def within(share: LogShare, first: Offset, end: Offset) -> LogShare:
-    """Return the changes ``[first, end)`` of a share, with the segments that hold them."""
-    held = (s for s in share.segments if s.range.first < end and s.range.end > first)
-    return replace(share, segments=tuple(held), first=first, end=end)
+    for low in range(0, share.rows, most):
+        yield share.between(low, low + most)
 
 
 def arranged(

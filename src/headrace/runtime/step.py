@@ -240,7 +240,8 @@ def _share_of_json(value: Any) -> Share:
     log = value["log"]
     amended = log["corrected"]
     corrected = amended and Corrected(amended["first"], _segments(amended["segments"]))
-    return LogShare(_segments(log["segments"]), log["first"], log["end"], log["since"], corrected)
+    segments, sparse = _segments(log["segments"]), log["sparse"]
+    return LogShare(segments, log["first"], log["end"], log["since"], corrected, sparse)
 
 
 def _segments(values: Any) -> tuple[Segment, ...]:

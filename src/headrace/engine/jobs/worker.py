@@ -35,7 +35,6 @@ from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import HIGHEST, LOWEST, Spine, partition_of, ranges
 from headrace.spine.mounts import Mounted
-from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 from headrace.zset.zset import in_one_piece
 
@@ -144,10 +143,8 @@ class LeafTask:
         )
         match share:
             case LogShare():
-                rows = share.rows
-                first = share.first + rows * index // self.partitions
-                end = share.first + rows * (index + 1) // self.partitions
-                part = replace(share, first=Offset(first), end=Offset(end))
+                rows, count = share.rows, self.partitions
+                part = share.between(rows * index // count, rows * (index + 1) // count)
                 found = self.log.read(
                     step.log_directory,
                     part,
