@@ -8,7 +8,6 @@ counts as meeting it, and the query decides.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from headrace.catalyst.scala import Numbers, items, kind_of, references, within
 from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
 from headrace.sql.lexer import TokenKind, tokens
-from headrace.types import is_collated, to_arrow
+from headrace.types import constants
 from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
@@ -346,27 +345,6 @@ def _window_of(bound: Any) -> _Period | None:
         if kind_of(each) == "Remainder" and kind_of(each.right()) == "Literal"
     }
     return _Period(bound.left().child(), lengths.pop(), named) if len(lengths) == 1 else None
-
-
-def constants(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
-    """Return constants of a type as an Arrow array; None if Arrow compares them differently.
-
-    Integers, dates and times are numbers in Catalyst; strings and decimals are given as text.
-    """
-    if is_collated(type_):
-        return None
-    arrow = to_arrow(type_)
-    if pa.types.is_string(arrow):
-        return pa.array([None if v is None else str(v) for v in given], arrow)
-    if pa.types.is_decimal(arrow):
-        return pa.array([None if v is None else Decimal(str(v)) for v in given], arrow)
-    if pa.types.is_integer(arrow) or pa.types.is_boolean(arrow):
-        return pa.array(list(given), arrow)
-    if pa.types.is_date32(arrow):
-        return pa.array(list(given), pa.int32()).cast(arrow)
-    if pa.types.is_timestamp(arrow) or pa.types.is_time(arrow):
-        return pa.array(list(given), pa.int64()).cast(arrow)
-    return None
 
 
 def _unnamed(value: Any) -> Any:

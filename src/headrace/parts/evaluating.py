@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.catalog import title
 from headrace.engine.reading.plans import Prepared
+from headrace.parts.plain_queries import planned_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,8 +123,14 @@ class OwnEvaluator:
     information: SystemRows
 
     def planned(self, query: Span) -> PlannedQuery:
-        """Plan a query whose shape is not known; the lock of planning is held meanwhile."""
+        """Plan a query: a plain one without Spark, and others, if their shape is not known, by it.
+
+        The lock of planning is held while Spark plans.
+        """
         plans, catalog = self.queries.plans, self.reader.catalog
+        plain = planned_plainly(query.source, catalog)
+        if plain is not None:
+            return PlannedQuery(catalog, *plain)
         known = plans.shape(query.source, catalog)
         if known is not None:
             return PlannedQuery(catalog, known)

@@ -32,6 +32,7 @@ from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError, unexpected
 from headrace.log import EmbeddedLog
+from headrace.parts.plain_queries import planned_plainly
 from headrace.parts.system_relations import system_relations
 from headrace.processes.messages import (
     AskComputed,
@@ -53,6 +54,7 @@ from headrace.spine import Spine
 if TYPE_CHECKING:
     from subprocess import Popen
 
+    from headrace.catalyst.analysed import Shape
     from headrace.engine.reading.plans import Prepared
 
 _log = logging.getLogger(__name__)
@@ -250,6 +252,9 @@ class _Spark:
     def _shape(self, asked: AskShape) -> Any:
         plans, text = self._queries.plans, asked.query.source
         self._planned = None
+        plain = planned_plainly(text, self._catalog)
+        if plain is not None:
+            return self._named(*plain)
         known = plans.shape(text, self._catalog)
         if known is not None:
             return known, None
@@ -257,6 +262,10 @@ class _Spark:
         plans.keep_shape(text, self._catalog, shape, plans.changes)
         if prepared is None:
             return shape, None
+        return self._named(shape, prepared)
+
+    def _named(self, shape: Shape, prepared: Prepared) -> tuple[Shape, str]:
+        """Keep a plan under a name, by which it can be asked for next."""
         name = uuid4().hex
         self._planned = name, prepared
         return shape, name

@@ -32,6 +32,7 @@ from headrace.sql import (
     ObjectKind,
     Role,
 )
+from headrace.sql.plain import plain_query
 from headrace.statements.defining.options import is_external
 from headrace.statements.reading.simple import simple_select
 
@@ -171,6 +172,9 @@ class NamedRelations:
         simple = simple_select(query.text)
         if simple is not None and not simple.relation.startswith(HIDDEN):
             return frozenset([simple.relation.lower()])
+        plain = plain_query(query.text)
+        if plain is not None:
+            return plain.relations
         return self._named(query.span, query.span)
 
     def _named(self, text: Span, place: Span) -> frozenset[str]:

@@ -16,6 +16,7 @@ from headrace.types.identifiers import (
 from headrace.types.schema import (
     Column,
     Schema,
+    constants,
     exchanged,
     holds,
     is_collated,
@@ -44,6 +45,7 @@ __all__ = [
     "RelationId",
     "Schema",
     "TimestampType",
+    "constants",
     "exchanged",
     "for_spark",
     "holds",

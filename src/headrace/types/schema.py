@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -28,6 +29,9 @@ from pyspark.sql.types import (
 
 from headrace.errors import Code, HeadraceError
 from headrace.types.earlier import EARLIER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NOT_KEPT = (
     CalendarIntervalType,
@@ -58,6 +62,27 @@ def to_arrow(type_: DataType) -> pa.DataType:
     """
     require_kept(type_)
     return exchanged(StructType([StructField("one", type_)])).field(0).type
+
+
+def constants(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
+    """Return constants of a type as an Arrow array; None if Arrow compares them differently.
+
+    Integers, dates and times are given as Catalyst's numbers; decimals may be given as text.
+    """
+    if is_collated(type_):
+        return None
+    arrow = to_arrow(type_)
+    if pa.types.is_string(arrow):
+        return pa.array([None if v is None else str(v) for v in given], arrow)
+    if pa.types.is_decimal(arrow):
+        return pa.array([None if v is None else Decimal(str(v)) for v in given], arrow)
+    if pa.types.is_integer(arrow) or pa.types.is_boolean(arrow):
+        return pa.array(list(given), arrow)
+    if pa.types.is_date32(arrow):
+        return pa.array(list(given), pa.int32()).cast(arrow)
+    if pa.types.is_timestamp(arrow) or pa.types.is_time(arrow):
+        return pa.array(list(given), pa.int64()).cast(arrow)
+    return None
 
 
 def exchanged(rows: StructType) -> pa.Schema:

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BooleanType
 
-from headrace.catalyst.predicates import constants
 from headrace.catalyst.scala import items, maybe, node_name
 from headrace.catalyst.vectors.numbers import compared, greater, is_nan
 from headrace.catalyst.vectors.reader import (
@@ -24,7 +23,7 @@ from headrace.catalyst.vectors.reader import (
     require,
 )
 from headrace.catalyst.vectors.vector import Choice, Connective, Constant
-from headrace.types import to_arrow
+from headrace.types import constants, to_arrow
 from headrace.zset.row_hash import hashes_of
 
 if TYPE_CHECKING:

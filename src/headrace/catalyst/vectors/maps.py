@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import MapType
 
-from headrace.catalyst.predicates import constants
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import node_name
 from headrace.catalyst.vectors.reader import (
@@ -18,7 +17,7 @@ from headrace.catalyst.vectors.reader import (
     is_known,
     require,
 )
-from headrace.types import to_arrow
+from headrace.types import constants, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,14 +25,15 @@ _MOST: Final = 256
 
 @dataclass(slots=True)
 class Prepared:
-    """A query that Spark has optimised, and how to answer it without a job, once that is found.
+    """A query that is planned, and how to answer it without a job, once that is found.
 
-    ``changes`` is the number of changes of names at the time of planning; ``is_kept``: the query is
-    cached for the same ``relations``.
+    Spark has ``optimised`` it, unless it is a plain query, which is planned without. ``changes`` is
+    the number of changes of names at the time of planning; ``is_kept``: the query is cached, or
+    planned without Spark, for the same ``relations``.
     """
 
     text: str
-    optimised: Optimised
+    optimised: Optimised | None
     changes: int
     relations: tuple[Relation, ...] = ()
     pull: Pull | None = None

@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from headrace.catalyst import select
-from headrace.catalyst.evaluation import Evaluation
-from headrace.catalyst.predicates import Predicates
-from headrace.catalyst.resolved import id_of, passed_on
 from headrace.serving.contents import can_look_up
 from headrace.serving.python_values import python_values
 from headrace.types import exchanged, with_schema
@@ -24,6 +20,7 @@ from headrace.types import exchanged, with_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from headrace.catalyst.evaluation import Evaluation
     from headrace.catalyst.scala import Scala
     from headrace.catalyst.select import Optimised
     from headrace.serving import Contents
@@ -43,14 +40,14 @@ class Pull:
 
     The result has the rows that pass the ``tests`` and, unless it is None, the ``condition``;
     ``columns`` are read. ``names`` are the result's columns if they are columns of the relation,
-    else ``output`` computes the result.
+    else ``output`` computes the result. A query that is planned without Spark needs no evaluation.
     """
 
     tests: Restriction
     condition: Evaluation | None
     columns: tuple[str, ...]
     names: tuple[str, ...] | None
-    output: Evaluation
+    output: Evaluation | None
     schema: pa.Schema
 
     @classmethod
@@ -59,6 +56,11 @@ class Pull:
 
         The query must read this relation alone.
         """
+        from headrace.catalyst import select  # noqa: PLC0415  (plain queries start without it)
+        from headrace.catalyst.evaluation import Evaluation  # noqa: PLC0415
+        from headrace.catalyst.predicates import Predicates  # noqa: PLC0415
+        from headrace.catalyst.resolved import id_of, passed_on  # noqa: PLC0415
+
         projected = condition = None
         node = query.root
         if isinstance(node, select.Project):
@@ -109,7 +111,8 @@ class Pull:
         if not found.num_rows:
             return self.schema.empty_table()
         if self.names is None:
-            return with_schema(self.output.over(found), self.schema)
+            computed = found if self.output is None else self.output.over(found)
+            return with_schema(computed, self.schema)
         arrays = [found.column(name) for name in self.names]
         found = pa.Table.from_arrays(arrays, names=self.schema.names)
         return with_schema(found, self.schema)

@@ -187,47 +187,49 @@ class Queries:
 
         ``contents`` returns the stored rows of a table or view, and ``indexes`` are the indexes of
         a single relation; ``shares`` returns the shares that a job reads. Returns None if the query
-        was cached and must be prepared again.
+        was cached, or planned without Spark, and must be prepared again.
         """
-        if prepared.optimised.is_empty:
-            return exchanged(prepared.optimised.schema).empty_table()
+        optimised = prepared.optimised
+        if optimised is not None and optimised.is_empty:
+            return exchanged(optimised.schema).empty_table()
         known = prepared.is_kept
         if known and prepared.relations != tuple(relations):
             return None
-        if not known:
-            self._find_way(prepared, relations)
+        if optimised is not None and not known:
+            self._find_way(prepared, optimised, relations)
         rows = self._pulled(prepared.pull, relations, contents, indexes)
         if rows is None and isinstance(prepared.scan, DuckDbQuery):
             rows = self._scans.rows(prepared.scan, contents)
-        if rows is None and not known:
-            return self.rows(prepared.optimised, shares())
+        if rows is None and optimised is not None and not known:
+            return self.rows(optimised, shares())
         return rows
 
     def way(self, prepared: Prepared, relations: Sequence[Relation]) -> str:
         """Return a description of how :meth:`answer` would answer, with the reason for a job."""
-        if prepared.optimised.is_empty:
+        optimised = prepared.optimised
+        if optimised is not None and optimised.is_empty:
             return "no rows, whatever is stored: its condition is never true"
-        if not prepared.is_kept:
-            self._find_way(prepared, relations)
+        if optimised is not None and not prepared.is_kept:
+            self._find_way(prepared, optimised, relations)
         if prepared.pull is not None:
             return "rows that its conditions choose, without a Spark job"
         if isinstance(prepared.scan, DuckDbQuery):
             return "a scan by DuckDB, without a Spark job"
         return f"a Spark job, because of {prepared.scan}"
 
-    def _find_way(self, prepared: Prepared, relations: Sequence[Relation]) -> None:
+    def _find_way(
+        self, prepared: Prepared, optimised: Optimised, relations: Sequence[Relation]
+    ) -> None:
         """Find how a query can be answered without a job; cache the query if it can."""
         prepared.relations = tuple(relations)
         try:
-            prepared.pull = self._pull(prepared.optimised, relations)
-            prepared.scan = self.scan(prepared.optimised, relations)
+            prepared.pull = self._pull(optimised, relations)
+            prepared.scan = self.scan(optimised, relations)
         except Refused as refused:
             prepared.scan = refused
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
-        if prepared.optimised.is_lasting and (
-            prepared.pull or isinstance(prepared.scan, DuckDbQuery)
-        ):
+        if optimised.is_lasting and (prepared.pull or isinstance(prepared.scan, DuckDbQuery)):
             self.plans.keep(prepared)
 
     def scan(self, query: Optimised, relations: Sequence[Relation]) -> DuckDbQuery:
