@@ -80,7 +80,7 @@ class Sampler:
 
     def _sample(self, *, proportional: bool) -> None:
         sums = {part: [0, 0] for part in (*PARTS, "all")}
-        for process in _tree(self._pid):
+        for process in tree(self._pid):
             part = "workers"
             if process.id == self._pid:
                 part = "driver"
@@ -101,7 +101,9 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Process:
+class Process:
+    """A process, with its processor time in ticks and its resident bytes."""
+
     id: int
     parent: int
     command: str
@@ -109,10 +111,10 @@ class _Process:
     resident: int
 
 
-def _tree(root: int) -> list[_Process]:
+def tree(root: int) -> list[Process]:
     """Return a process and all its descendants."""
-    children: dict[int, list[_Process]] = {}
-    found: list[_Process] = []
+    children: dict[int, list[Process]] = {}
+    found: list[Process] = []
     for folder in _PROC.iterdir():
         if not folder.name.isdigit():
             continue
@@ -123,7 +125,7 @@ def _tree(root: int) -> list[_Process]:
         rest = after.split()
         pid, parent = int(folder.name), int(rest[1])
         ticks, resident = int(rest[11]) + int(rest[12]), int(rest[21]) * _PAGE
-        process = _Process(pid, parent, before.partition("(")[2], ticks, resident)
+        process = Process(pid, parent, before.partition("(")[2], ticks, resident)
         children.setdefault(parent, []).append(process)
         if pid == root:
             found.append(process)

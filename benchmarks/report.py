@@ -210,6 +210,48 @@ def _of_parts(processor: dict[str, float] | None) -> str:
     return " + ".join(f"{value:,.0f}" for value in processor.values()) if processor else ""
 
 
+def steady(found: dict[str, Any]) -> Iterator[Table]:
+    """Return tables of processor time, of counters, and of what is on disk."""
+    events, used = found["events"], found["per_event_ms"]
+    table = _table(
+        f"{events:,} events, {found['rate']:g} a second: processor time of an event by place",
+        ["place", "ms", "at rest, % of a core"],
+    )
+    idle = found["idle_percent"]
+    for place in [*used, *(each for each in idle if each not in used)]:
+        table.add_row(place, f"{used.get(place, 0):.3f}", f"{idle.get(place, 0):.3f}")
+    table.add_row("all", f"{sum(used.values()):.3f}", f"{sum(idle.values()):.3f}", style="bold")
+    yield table
+    age, counts = found["age"], found["counts"]
+    table = _table("Counters of an event", ["counter", "of an event"])
+    for name, count in sorted(counts.items()):
+        table.add_row(name, f"{count:,.2f}")
+    table.add_row("age p50, p99 (ms)", f"{age['p50_ms']:.0f}, {age['p99_ms']:.0f}")
+    table.add_row("statements at rest", str(found["idle_statements"]))
+    yield table
+    table = _table(
+        f"Bytes on disk for each of {found['input_bytes']:,} bytes of JSON;"
+        f" {found['live']['runs']} live runs of {found['live']['bytes']:,} bytes",
+        ["part", "files", "at once", "files at rest", "at rest"],
+    )
+    every = [*found["made"], *(each for each in found["rested"] if each not in found["made"])]
+    for part in every:
+        table.add_row(part, *_of_disk(found, [part]))
+    table.add_row("all", *_of_disk(found, every), style="bold")
+    yield table
+    if found["places"]:
+        yield _of_profiles({"an epoch of a few events": found["places"]})
+
+
+def _of_disk(found: dict[str, Any], parts: Sequence[str]) -> tuple[str, ...]:
+    cells: list[str] = []
+    for moment in ("made", "rested"):
+        each = [found[moment][part] for part in parts if part in found[moment]]
+        ratio = sum(part["bytes"] for part in each) / found["input_bytes"]
+        cells += [f"{sum(part['files'] for part in each):,}", f"{ratio:.2f}"]
+    return tuple(cells)
+
+
 def tpch(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
     """Yield the tables of TPC-H's queries: how batch compares, and where the time goes."""
     names = ("p50_ms", "least_ms", "processor_all_ms")

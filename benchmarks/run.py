@@ -30,6 +30,7 @@ from benchmarks import (
     replays,
     report,
     state_cost,
+    steady,
     throughput,
 )
 from benchmarks import epochs as small_epochs
@@ -58,6 +59,7 @@ PARTS = (
     "sinks",
     "operators",
     "epochs",
+    "steady",
     "tpch",
     "cluster",
 )
@@ -88,6 +90,7 @@ _QUERY_RUNS = 3
 @click.option(
     "--query", "chosen", multiple=True, metavar="Q01", help="A query of TPC-H, in place of all."
 )
+@click.option("--rate", default=30.0, show_default=True, help="Events a second of steady.")
 @click.option("--quick", is_flag=True, help="Fewer views and samples of epochs and tpch.")
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
@@ -105,6 +108,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     checkout: Path | None,
     scale: float,
     chosen: tuple[str, ...],
+    rate: float,
     save: str | None,
     *,
     quick: bool,
@@ -120,6 +124,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     --only operators, a step of each operator, with --beside as well that of another checkout. With
     --only epochs, small epochs in this process beside the same as Spark jobs. With --only tpch,
     TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With --only
+    steady, what an event of a small steady stream costs, and what it leaves on disk. With --only
     cluster, fills and epochs on a cluster of Spark, with the requests to the store and their price.
     """
     console = Console()
@@ -173,7 +178,9 @@ def main(  # noqa: PLR0917 (options, given by name)
 
         results["sinks"] = _apart(sinks.measure, DATA, min(events, sinks.MOST_ROWS), partitions)
         console.print(report.sinks(results["sinks"]))
-    results |= _of_steps(parts, console, checkout, (scale, chosen), quick=quick)
+    results |= _of_steps(
+        parts, console, checkout, (scale, chosen), steady.Size(rate, seconds), quick=quick
+    )
     results |= _of_repair(parts, console, events, partitions)
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
@@ -188,6 +195,7 @@ def _of_steps(
     console: Console,
     checkout: Path | None,
     of_tpch: tuple[float, tuple[str, ...]],
+    of_steady: steady.Size,
     *,
     quick: bool,
 ) -> dict[str, Any]:
@@ -208,6 +216,10 @@ def _of_steps(
     if "epochs" in parts:
         size = small_epochs.QUICK if quick else small_epochs.FULL
         found["epochs"] = small_epochs.measure(_apart, DATA, size, shown)
+    if "steady" in parts:
+        found["steady"] = _apart(steady.measure, DATA, of_steady)
+        for table in report.steady(found["steady"]):
+            console.print(table)
     if "tpch" in parts:
         from benchmarks import tpch  # noqa: PLC0415 (it needs the suites of the tests)
 

@@ -35,6 +35,7 @@ _WORDS = {"repair": (AUTOMATIC, "manual"), "on_difference": tuple(OnDifference)}
 _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
     "epoch_rows": (1, None),
+    "gather_ms": (0, 60_000),
     "fill_rows": (1, None),
     "reuse_rows": (0, None),
     "attempts": (1, 100),
@@ -69,6 +70,7 @@ class GivenSettings(TypedDict, total=False):
     continuous: bool
     epoch_rows: int
     small_rows: int
+    gather_ms: int
     fill_rows: int
     reuse_rows: int
     history_epochs: int
@@ -121,6 +123,8 @@ class Settings:
     """The approximate number of changes that one epoch reads; a statement is never split."""
     small_rows: int = 100_000
     """The maximum number of changes for which an epoch runs in this process, not as Spark jobs."""
+    gather_ms: int = 100
+    """The longest time for which changes gather after a small epoch, in milliseconds."""
     fill_rows: int = 1_000_000
     """The maximum number of rows that one part of a backfill reads."""
     reuse_rows: int = 100_000
@@ -318,6 +322,7 @@ class Settings:
         return RuntimeSettings(
             epoch_rows=self.epoch_rows,
             small_rows=self.small_rows,
+            gather_ms=self.gather_ms,
             fill_rows=self.fill_rows,
             reuse_rows=self.reuse_rows,
             history_epochs=self.history_epochs,

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy.dialects import sqlite
 
 from headrace.errors import Code, HeadraceError
+from headrace.ledger import files, spines
 from headrace.runtime import compaction
 from headrace.spine import forget_runs
+from headrace.types import Epoch, rows_of
 from mutations.active import Defect, defective
-from runtime.pure import PureDatabase
+from runtime.pure import PARTITIONS, PureDatabase
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import sqlalchemy as sa
+
     from headrace.catalog import Table, View
+    from headrace.spine import PackWriter, RunFile
+    from headrace.zset import Layout
 
 
 class Crash(BaseException):
@@ -204,6 +213,94 @@ def test_dead_bytes_stay_bounded_although_runs_that_rarely_change_share_packs(
     forget_runs()
     assert db.rows(table.id).total() == 54
     assert db.rows(rare.id) == Counter({(1, 6): 1})
+
+
+def test_between_passes_only_what_has_changed_is_looked_at_without_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = PureDatabase(tmp_path)
+    tables = [db.create_table(f"t{number}") for number in range(3)]
+    looked: list[str] = []
+    found = compaction.due_by_partition
+
+    def looking(files: list[RunFile], *arguments: object) -> object:
+        looked.append(files[0].pack if files else "")
+        return found(files, *arguments)  # type: ignore[arg-type]
+
+    for table in tables:
+        insert(db, table, 1)
+    db.compaction.merge_due()
+    monkeypatch.setattr(compaction, "due_by_partition", looking)
+    insert(db, tables[0], 2)
+    monkeypatch.setattr(type(db.ledger._transactions), "reading", None)
+    assert db.compaction.merge_due() == 0
+    assert len(looked) == 1
+    assert db.compaction.merge_due() == 0
+    assert len(looked) == 1
+
+
+@pytest.mark.parametrize("asked", [files._WITH_DEAD, spines._REPLACED])
+def test_what_nothing_needs_is_found_by_the_runs_that_were_removed(
+    tmp_path: Path, asked: sa.Select[tuple[str]]
+) -> None:
+    PureDatabase(tmp_path).close()
+    text = asked.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger:
+        plan = [row[3] for row in ledger.execute(f"EXPLAIN QUERY PLAN {text}")]
+    assert not any("SCAN runs" in step for step in plan)
+    assert any("runs_by_removal" in step for step in plan)
+
+
+def test_a_row_is_written_again_once_for_each_eightfold_of_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    merge, written = compaction.merge, Counter[str]()
+
+    def counting(directory: Path, layout: Layout, group: list[RunFile], pack: PackWriter) -> object:
+        written["rows"] += sum(file.rows for file in group)
+        return merge(directory, layout, group, pack)
+
+    monkeypatch.setattr(compaction, "merge", counting)
+    for number in range(128):
+        insert(db, table, number)
+        if number % 8 == 7:
+            db.compaction.merge_due()
+    runs = db.ledger.head.next_spines[rows_of(table.id)]
+    assert sum(run.file.rows for run in runs) == 128
+    assert 64 <= written["rows"] <= 128 * 2
+
+
+def test_at_rest_state_is_small_and_every_kept_epoch_can_still_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 1)
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    counts = db.create_view("counts", table)
+    for number in range(30):
+        insert(db, table, number)
+    last = db.ledger.head.epoch
+    rows = {Epoch(at): db.rows(counts.id, Epoch(at)) for at in range(last - 2, last + 1)}
+    assert db.compaction.rest() == last + 1, "an empty epoch lets go of what was merged"
+    forget_runs()
+    state = [
+        runs
+        for id_, runs in db.ledger.head.next_spines.items()
+        if db.ledger.head.arrangements[id_].build is not None
+    ]
+    assert all(len(runs) <= PARTITIONS for runs in state)
+    assert {epoch: db.rows(counts.id, epoch) for epoch in rows} == rows
+    assert db.rows(table.id).total() == 30
+    assert (tmp_path / "ledger.db-wal").stat().st_size == 0
+    assert db.ledger.epochs.newest()[-1].epoch == last - db.loop.settings.history_epochs
+    assert not db.ledger.violations()
+    files_then = packs(db)
+    assert db.compaction.rest() == last + 1, "there is nothing left to do"
+    assert packs(db) == files_then
+    insert(db, table, 30)
+    assert db.rows(table.id).total() == 31
 
 
 def test_a_compaction_that_comes_too_late_leaves_no_pack(tmp_path: Path) -> None:

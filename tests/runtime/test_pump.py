@@ -44,7 +44,7 @@ class Loop:
 def gathered(loop: Loop, *, arriving: bool = False) -> None:
     """Let changes gather to the end; with ``arriving``, more and more come meanwhile."""
     pump = Pump(loop, None)
-    gathering = threading.Thread(target=pump._gather, args=(loop.changes,), daemon=True)
+    gathering = threading.Thread(target=pump._gather, args=(loop.changes, 0.0), daemon=True)
     gathering.start()
     while arriving and gathering.is_alive():
         pump.wake()
@@ -52,8 +52,25 @@ def gathered(loop: Loop, *, arriving: bool = False) -> None:
     gathering.join()
 
 
-def test_after_a_small_epoch_nothing_is_waited_for():
-    gathered(Loop(10, HOUR, [0]))
+def paused(loop: Loop, computed: float) -> float | None:
+    """Return for how long changes gather after an epoch; None if the next one follows at once."""
+    pump, found = Pump(loop, None), []
+    pump._closed = SimpleNamespace(wait=found.append)
+    pump._gather(loop.changes, computed)
+    return found[0] if found else None
+
+
+def test_after_a_small_epoch_changes_gather_nine_times_as_long_as_it_computed():
+    assert paused(Loop(10, HOUR, [0]), 0.002) == pytest.approx(0.018)
+
+
+def test_changes_gather_no_longer_than_the_setting_says():
+    settings = RuntimeSettings(small_rows=10, gather_ms=40)
+    assert paused(Loop(10, HOUR, [0], settings), 1.0) == pytest.approx(0.04)
+
+
+def test_a_backlog_does_not_gather():
+    assert paused(Loop(10, HOUR, [10]), 1.0) is None
 
 
 def test_after_a_large_epoch_a_full_one_is_waited_for():
@@ -74,7 +91,7 @@ def test_what_narrow_epochs_can_read_is_not_waited_for(waiting):
 @pytest.mark.parametrize("waiting", [81, 999])
 def test_closing_ends_the_wait(waiting):
     pump = Pump(Loop(500, HOUR, [waiting]), None)
-    gathering = threading.Thread(target=pump._gather, args=(500,), daemon=True)
+    gathering = threading.Thread(target=pump._gather, args=(500, 0.0), daemon=True)
     gathering.start()
     pump.close()
     while gathering.is_alive():

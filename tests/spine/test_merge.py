@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import RunFile, Spine, difference, due, merge, ranges, write_run
+from headrace.spine import RunFile, Spine, at_rest, difference, due, merge, ranges, write_run
 from headrace.zset import WEIGHT, Layout
 from text_tables import zset
 
@@ -67,6 +67,19 @@ def test_runs_of_one_size_are_due_together() -> None:
 def test_a_large_run_is_left_alone_by_small_ones() -> None:
     runs = [run("large", 10**7), *(run(i, 10) for i in range(8))]
     assert due(runs) == [tuple(runs[1:])]
+
+
+def test_tiers_whose_sum_makes_the_next_one_due_are_merged_with_it_at_once() -> None:
+    below, above = [run(f"b{i}", 1) for i in range(8)], [run(f"a{i}", 8) for i in range(7)]
+    assert due([*above, *below]) == [(*below, *above)]
+    assert due([*above[1:], *below]) == [tuple(below)]
+
+
+def test_at_rest_small_runs_are_merged_and_a_run_that_is_much_larger_is_left() -> None:
+    small, large = [run(i, 10) for i in range(3)], run("large", 1_000)
+    assert at_rest([large, *small]) == tuple(small)
+    assert at_rest([*small, run("like", 100)]) == (*small, run("like", 100))
+    assert at_rest([large]) == at_rest([large, run("one", 1)]) == ()
 
 
 def test_runs_without_rows_are_merged_like_the_smallest() -> None:

@@ -24,6 +24,11 @@ _FIRST: Final = Epoch(0)
 
 _KEPT: Final = 1000
 """The number of epochs whose counters are kept that were known only after the commit."""
+_LEAST: Final = 1000
+"""The number of epochs whose record is kept in any case: listings show them."""
+_AT_ONCE: Final = 10_000
+"""How many are forgotten in one transaction: others that write wait for it."""
+_FIRST_EPOCH: Final = sa.select(sa.func.min(schema.epochs.c.epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +74,33 @@ class Epochs:
     def at(self, timestamp: float, first: Epoch = _FIRST) -> Epoch:
         """Return the last epoch committed at or before a time in Unix seconds.
 
-        It is searched from ``first`` on, which is returned if there is none.
+        It is ``first`` if there is none after that.
         """
         table = schema.epochs.c
+        query = (
+            sa.select(table.epoch)
+            .where(table.committed_at <= timestamp, table.epoch > first)
+            .order_by(table.committed_at.desc(), table.epoch.desc())
+        )
         with self._transactions.reading() as connection:
-            low, high = first, last_epoch(connection)
-            while low < high:  # times of commit do not fall
-                middle = Epoch((low + high + 1) // 2)
-                query = sa.select(table.committed_at).where(table.epoch == middle)
-                if connection.execute(query).scalar_one() <= timestamp:
-                    low = middle
-                else:
-                    high = Epoch(middle - 1)
-            return low
+            found = connection.execute(query.limit(1)).scalar()
+        return first if found is None else Epoch(found)
+
+    def forget(self, before: Epoch) -> None:
+        """Delete the record of epochs that nothing refers to: not of the one before, nor the newest.
+
+        An epoch is committed after two that follow each other, also in a branch that begins there.
+        """
+        reads, epochs = schema.reads, schema.epochs
+        last = min(before - 1, self._transactions.head.epoch - _LEAST)
+        while True:
+            with self._transactions.writing() as writing:
+                first = first_epoch(writing.connection)
+                if first >= last:
+                    return
+                upto = min(first + _AT_ONCE, last)
+                for column in (reads.c.epoch, epochs.c.epoch):
+                    writing.connection.execute(column.table.delete().where(column < upto))
 
     def commit_times(self, first: Epoch, last: Epoch) -> tuple[Ints, Ints]:
         """Return the epochs in ``[first, last]`` and when each was committed, in microseconds UTC.
@@ -116,6 +135,11 @@ class Epochs:
             return head.clock
         with self._transactions.reading() as connection:
             return committed(connection, epoch)[1]
+
+
+def first_epoch(connection: sa.Connection) -> Epoch:
+    """Return the oldest epoch that is still recorded."""
+    return Epoch(connection.execute(_FIRST_EPOCH).scalar_one())
 
 
 def committed(connection: sa.Connection, epoch: Epoch) -> tuple[float, int]:

@@ -58,6 +58,19 @@ _OWNED: Final = schema.runs.join(
 _OF_LOGS: Final = schema.segments.join(
     schema.objects, schema.objects.c.relation == schema.segments.c.relation
 ).join(schema.logs, schema.logs.c.relation == schema.segments.c.relation)
+# An id in an expression has arrangements read first, and then of each, by an index, the runs that
+# were removed: those of no other, and none that is live.
+_WITH_DEAD: Final = (
+    sa.select(schema.runs.c.pack)
+    .join_from(
+        schema.arrangements,
+        schema.runs,
+        (schema.runs.c.arrangement == schema.arrangements.c.id.concat(""))
+        & (schema.runs.c.removed < schema.NEVER),
+    )
+    .where(_DEAD)
+    .distinct()
+)
 _DEAD_SIZE: Final = sa.func.sum(sa.case((_DEAD, schema.runs.c.bytes), else_=0))
 _KEPT_SIZE: Final = sa.func.sum(sa.case((_DEAD, 0), else_=schema.runs.c.bytes))
 _MIXED: Final = (
@@ -169,7 +182,14 @@ class NamedFiles:
         """
         with self._transactions.reading() as connection:
             self._transactions.require_newest(connection)
-            packs = connection.execute(_garbage_packs()).scalars()
+            dead = list(connection.execute(_WITH_DEAD).scalars())
+            packs = [
+                name
+                for start in range(0, len(dead), _BATCH)
+                for name in connection.execute(
+                    _garbage_packs(dead[start : start + _BATCH])
+                ).scalars()
+            ]
             segments = connection.execute(_garbage_segments(held)).scalars()
             return Files(frozenset(packs), frozenset(segments))
 
@@ -203,8 +223,8 @@ class NamedFiles:
                     small_files.forget(connection, ((folder, name) for name in found))
 
 
-def _garbage_packs(among: Sequence[str] | None = None) -> sa.Select[Any]:
-    """Return the query for the packs in whose units all runs are dead."""
+def _garbage_packs(among: Sequence[str]) -> sa.Select[Any]:
+    """Return the query for the packs, among some, in whose units all runs are dead."""
     named = sa.select(schema.runs.c.pack).select_from(_OWNED)
     return _garbage(named, _PACK_UNIT, _DEAD, among)
 
@@ -231,7 +251,8 @@ def _garbage(
     needed = named.with_only_columns(unit).where(~dead)
     (name,) = named.selected_columns
     if among is not None:
-        needed = needed.where(unit.in_({unit_of(each) for each in among}))
+        units = {unit_of(each) for each in among}
+        needed = needed.where(name.in_(among) if units == {*among} else unit.in_(units))
         named = named.where(name.in_(among))
     return named.distinct().where(dead, unit.not_in(needed))
 

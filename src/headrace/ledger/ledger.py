@@ -201,6 +201,14 @@ class Ledger:
 
         return self._transactions.write(commit, naming(change.runs, change.merges))
 
+    def make_small(self, oldest: Epoch) -> None:
+        """Forget epochs before the oldest one that is named, and give back unused space.
+
+        What takes long: nothing should be written meanwhile.
+        """
+        self.epochs.forget(oldest)
+        self._transactions.make_small()
+
 
 def _head(connection: sa.Connection) -> Head:
     """Read the head from the database."""

@@ -283,6 +283,9 @@ class PostgresDatabase:
             return self._standby()
         return unanswered(self.place, text)
 
+    def make_small(self, engine: sa.Engine) -> None:
+        """Do nothing: the server does so by itself."""
+
     def back_up(self, suffix: str) -> None:
         """Do nothing: copies of the database are for whoever runs its server."""
 

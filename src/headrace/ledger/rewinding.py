@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, commit, dirty, schema, soundness
-from headrace.ledger.epochs import committed
+from headrace.ledger.epochs import committed, first_epoch
 from headrace.ledger.records import LIVE, REDEFINED, Dirty
 from headrace.types import Epoch, Offset, RelationId
 
@@ -141,6 +141,14 @@ class _Rewinding:
         if not 0 <= epoch <= last:
             raise HeadraceError(
                 Code.INVALID, f"epoch {epoch} does not exist yet", f"The last epoch is {last}."
+            )
+        recorded = first_epoch(connection)
+        if epoch < recorded:
+            raise HeadraceError(
+                Code.INVALID,
+                f"a branch cannot begin at epoch {epoch}",
+                f"The oldest epoch that is still recorded is {recorded}.",
+                "Begin at a newer epoch.",
             )
         found = cls(connection, epoch, committed(connection, epoch)[0])
         objects = schema.objects.c
@@ -312,13 +320,7 @@ class _Rewinding:
     def _logs(self) -> None:
         """Cut each log where it had been read, and the frontier of epochs with it."""
         reads, positions, logs = schema.reads, schema.positions, schema.logs
-        read: dict[int, int] = dict(
-            self.connection.execute(
-                sa.select(reads.c.relation, sa.func.max(reads.c.to_offset))
-                .where(reads.c.frontier == LIVE, reads.c.epoch <= self.epoch)
-                .group_by(reads.c.relation)
-            ).all()
-        )
+        read = self._read_by_then()
         self._delete(reads, reads.c.epoch > self.epoch)
         later = schema.frontiers.c.epoch > self.epoch
         unused = list(
@@ -344,6 +346,21 @@ class _Rewinding:
             live = (positions.c.frontier == LIVE) & (positions.c.relation == row.relation)
             consumed = read.get(row.relation, 0)
             self.connection.execute(positions.update().where(live).values(consumed=consumed))
+
+    def _read_by_then(self) -> dict[int, int]:
+        """Return how far epochs had read each log, although earlier reads may be forgotten.
+
+        A read begins where the one before has ended.
+        """
+        reads, positions = schema.reads, schema.positions.c
+        later = (
+            sa.select(reads.c.relation, sa.func.min(reads.c.from_offset))
+            .where(reads.c.frontier == LIVE, reads.c.epoch > self.epoch)
+            .group_by(reads.c.relation)
+        )
+        now = sa.select(positions.relation, positions.consumed).where(positions.frontier == LIVE)
+        found: dict[int, int] = dict(self.connection.execute(now).all())
+        return found | dict(self.connection.execute(later).all())
 
     def _followed(self) -> frozenset[int]:
         """Return the relations whose logs epochs had read: tables, and what their builds read."""

@@ -40,6 +40,14 @@ _AS_OF: Final = _arrangements_with(
     (schema.runs.c.removed > sa.bindparam("epoch"))
     & (schema.runs.c.added + 0 <= sa.bindparam("epoch"))
 )
+_REPLACED: Final = sa.select(schema.arrangements.c.id).where(
+    schema.arrangements.c.dropped_epoch.is_(None),
+    sa.exists().where(
+        schema.runs.c.arrangement == schema.arrangements.c.id,
+        schema.runs.c.removed > schema.arrangements.c.since,
+        schema.runs.c.removed < schema.NEVER,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +145,8 @@ class Spines:
 
     def replaced(self) -> frozenset[ArrangementId]:
         """Return the arrangements with runs that only older epochs need."""
-        runs, owners = schema.runs.c, schema.arrangements.c
-        query = (
-            sa.select(runs.arrangement)
-            .join(schema.arrangements, owners.id == runs.arrangement)
-            .where(runs.removed != schema.NEVER, runs.removed > owners.since)
-            .distinct()
-        )
         with self._transactions.reading() as connection:
-            return frozenset(map(ArrangementId, connection.execute(query).scalars()))
+            return frozenset(map(ArrangementId, connection.execute(_REPLACED).scalars()))
 
     def advance_since(self, since: Mapping[ArrangementId, Epoch]) -> None:
         """Stop keeping the epochs before ``since``; a value that would move back is ignored.

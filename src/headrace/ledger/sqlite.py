@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _MAGIC: Final = b"SQLite format 3\x00"
 _DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
 _BUSY_SECONDS: Final = 10.0
+_UNUSED_PAGES: Final = 64
+_UNUSED_SHARE: Final = 4
+"""How many unused pages are left, and how large a share of all."""
 _BEGIN: Final = DriverStatement(sa.text("BEGIN"))
 _BEGIN_WRITING: Final = DriverStatement(sa.text("BEGIN IMMEDIATE"))
 _FENCE: Final = DriverStatement(sa.select(schema.fence.c.token))
@@ -136,6 +139,20 @@ class SqliteFile:
         if "readonly" in message:
             return read_only(self.place, message)
         return unanswered(self.place, message)
+
+    def make_small(self, engine: sa.Engine) -> None:
+        """Write the file again if much of it is unused, and end the file of what was written last.
+
+        Readers in other processes go on; while one reads an earlier state, the latter is not done.
+        """
+        with engine.connect() as connection:
+            connection.rollback()
+            driver: Any = connection.connection.driver_connection
+            ((pages,),) = driver.execute("PRAGMA page_count")
+            ((unused,),) = driver.execute("PRAGMA freelist_count")
+            if unused > max(_UNUSED_PAGES, pages // _UNUSED_SHARE):
+                driver.execute("VACUUM")
+            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def back_up(self, suffix: str) -> None:
         """Copy the ledger as of its last commit to a file beside it, durably.

@@ -127,6 +127,11 @@ class Store:
             schema.metadata.drop_all(connection, checkfirst=False)
             self.database.forget(connection)
 
+    def make_small(self) -> None:
+        """Give unused space of the database back, as far as nobody else uses it at present."""
+        with self._translated():
+            self.database.make_small(self._engine)
+
     def require_writing(self) -> None:
         """Raise INVALID if the ledger was opened for reading only."""
         if self.mode is Mode.READ:

@@ -157,6 +157,11 @@ class Transactions:
             self._written, self._unsure = number, None
         self.fault("after commit")
 
+    def make_small(self) -> None:
+        """Give unused space of the database back; no other change is made meanwhile."""
+        with self._lock:
+            self.store.make_small()
+
     def _require_committed(self, number: int, lost: UnacknowledgedError) -> None:
         """Raise an error unless a write was committed whose acknowledgement was lost."""
         try:

@@ -1,14 +1,18 @@
 """Compaction: keep spines short and the data directory small, concurrently with epochs.
 
 A pass retires events whose retention is over, merges runs that are due, stops keeping epochs older
-than the configured history, and deletes the files that no readable epoch needs. It does not change
-any readable contents, so it can run at any time; a run that a step in progress reads is not deleted
-before that step's epoch.
+than the configured history, and deletes the files that no readable epoch needs. Between passes,
+runs of what has changed are merged. At rest, once no epoch is made for a while, all that can be is
+made small: state of operators, packs that are mostly dead, and the ledger itself.
+
+It does not change any readable contents, so it can run at any time; a run that a step in progress
+reads is not deleted before that step's epoch.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import threading
 import time
@@ -18,11 +22,13 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
+from headrace.ledger import ArrangementRecord, EpochCommit, Merge, NewRun, RunKind
 from headrace.objects.bundles import unit_of
 from headrace.runtime.held_files import HeldFiles
 from headrace.spine import (
     PackWriter,
+    at_rest,
+    by_partition,
     delete_packs,
     due_by_partition,
     merge,
@@ -34,27 +40,31 @@ from headrace.types import Epoch
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from headrace.catalog import KeptHistory
+    from headrace.ledger import RunRecord
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.retirement import Retirement
-    from headrace.spine import RunFile
     from headrace.types import ArrangementId
 
 _log: Final = logging.getLogger(__name__)
 
 _SECOND: Final = 1_000_000
 
-_DEAD_BYTES: Final = 1 << 26
-"""The dead bytes in packs that are not worth a merge, however few bytes are live."""
+_DEAD_BYTES: Final = 1 << 23
+"""The dead bytes in packs that are not worth a merge, however few bytes are live, ..."""
+_DEAD_AT_REST: Final = 1 << 20
+"""... and those at rest, ..."""
+_SHARE_AT_REST: Final = 4
+"""... where at most one byte is dead for so many that are live."""
 
 _PAUSES_SECONDS: Final = 1.0
 """How long one pass pauses for epochs in all: others may wait for its end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Compaction:
     """Compacts one database."""
 
@@ -69,40 +79,96 @@ class Compaction:
     without_uploads: Callable[[], AbstractContextManager[None]] = nullcontext
     """In its block, no bundle of small files is uploaded."""
 
+    _seen: Mapping[ArrangementId, tuple[RunRecord, ...]] = field(default_factory=dict)
+    """The runs of each arrangement when runs to merge were last looked for."""
+    _replaced: float = math.inf
+    """How many bytes have been merged since packs with dead runs were last looked for."""
+
     def run(self) -> int:
         """Run one pass, in steps between epochs; return the number of runs that were merged."""
         self.retirement.run()
         with self.busy:
             return self._pass(time.monotonic() + _PAUSES_SECONDS)
 
-    def _pass(self, until: float) -> int:
+    def merge_due(self) -> int:
+        """Merge the runs that are due of what has changed since the last time; return how many.
+
+        It looks at no other arrangement, and asks the ledger nothing.
+        """
+        with self.busy:
+            return self._merge_all(time.monotonic() + _PAUSES_SECONDS)
+
+    def rest(self) -> Epoch:
+        """Make small what is kept, while no epoch is made; return the last epoch.
+
+        That is an empty one if state was merged: earlier ones need what was merged.
+        """
+        loop, ledger = self.loop, self.loop.ledger
+        self.run()
+        with self.busy:
+            most = self._most_dead(_DEAD_AT_REST, _SHARE_AT_REST)
+            self._merge(ledger.head.next_spines, math.inf, most, resting=True)
+            if any(ledger.head.spines[i] is not r for i, r in ledger.head.next_spines.items()):
+                with loop.exclusive():
+                    ledger.commit(EpochCommit(ledger.head.epoch, "rest"))
+            self._pass(math.inf, resting=True)
+            ledger.make_small(self._oldest_named())
+        return ledger.head.epoch
+
+    def _pass(self, until: float, *, resting: bool = False) -> int:
         """Run a pass that pauses for epochs until some time."""
-        merged, spines = 0, self.loop.ledger.spines
-        while more := self._merge(spines.arrangements(), until):
-            merged += more
-            if self.loop.closing.is_set():
-                break
+        merged = self._merge_all(until, self._most_dead(_DEAD_BYTES, 1))
+        arrangements = self.loop.ledger.spines.arrangements()
         self.loop.let_pass(until)
-        self._advance_since(spines.arrangements())
+        self._advance_since(arrangements, every=resting)
         self.loop.let_pass(until)
         self.sweep()
         return merged
 
-    def _merge(self, arrangements: tuple[ArrangementRecord, ...], until: float) -> int:
+    def _merge_all(self, until: float, most: int | None = None) -> int:
+        """Merge until nothing is due of what has changed; see :meth:`_merge`."""
+        merged = 0
+        while True:
+            spines = self.loop.ledger.head.next_spines
+            seen, self._seen = self._seen, spines
+            changed = {id_: runs for id_, runs in spines.items() if seen.get(id_) is not runs}
+            more = self._merge(changed if most is None else spines, until, most)
+            merged += more
+            if not more or self.loop.closing.is_set():
+                return merged
+
+    def _merge(
+        self,
+        spines: Mapping[ArrangementId, tuple[RunRecord, ...]],
+        until: float,
+        most: int | None,
+        *,
+        resting: bool = False,
+    ) -> int:
+        """Merge once what is due among some arrangements; return how many runs that were.
+
+        Due are also runs in packs that are to be left, if there are more than ``most`` dead bytes;
+        and with ``resting`` small runs of the state of operators. Of contents, which are kept at
+        earlier epochs, a merge would only add another copy.
+        """
         ledger, directory = self.loop.ledger, self.loop.runs
-        spines = ledger.spines.of([record.id for record in arrangements])
         layouts = ledger.head.arrangements  # not older than the runs: it applies to all of them
-        leaving = self._to_be_left([run.file for runs in spines.values() for run in runs])
-        merges = []
+        leaving = frozenset[str]() if most is None else self._to_be_left(spines, most)
+        merges, size = [], 0
         with PackWriter(directory) as pack:
-            for record in map(layouts.get, spines):
+            for id_, runs in spines.items():
+                record = layouts.get(id_)
                 if record is None:
                     continue
-                files = [run.file for run in spines[record.id]]
-                for group in due_by_partition(files, self.loop.partitions, leaving):
+                files = [run.file for run in runs]
+                groups = due_by_partition(files, self.loop.partitions, leaving)
+                if resting and record.build is not None and not groups:
+                    groups = [at_rest(part) for part in by_partition(files, self.loop.partitions)]
+                for group in filter(None, groups):
                     self.loop.let_pass(until)
                     layout = Layout.of_json(dict(record.layout))
                     output = merge(directory, layout, group, pack)
+                    size += sum(file.bytes for file in group)
                     merges.append(
                         Merge(
                             record.id,
@@ -120,18 +186,32 @@ class Compaction:
                 if error.code is Code.CONFLICT:  # nothing was committed
                     remove_packs(directory, {m.output.file.pack for m in merges if m.output})
                 raise
+            self._replaced += size
         return sum(len(m.inputs) for m in merges)
 
-    def _to_be_left(self, live: Sequence[RunFile]) -> frozenset[str]:
+    def _most_dead(self, least: int, share: int) -> int | None:
+        """Return how many dead bytes packs may have: a ``share`` of the live ones, or ``least``.
+
+        None if too few bytes were merged since packs were last left for more to be dead.
+        """
+        if self._replaced < least // 2:
+            return None
+        spines = self.loop.ledger.head.next_spines
+        live = sum(run.file.bytes for runs in spines.values() for run in runs)
+        return max(live // share, least)
+
+    def _to_be_left(
+        self, spines: Mapping[ArrangementId, tuple[RunRecord, ...]], most: int
+    ) -> frozenset[str]:
         """Return the packs whose runs are to be merged into others, so that they can be deleted.
 
-        These are the ones with the most dead bytes for each byte to be written again, as long as
-        dead bytes are more than those of all ``live`` runs, and more than ``_DEAD_BYTES``. Those
-        of a bundle are left together.
+        These are the ones with the most dead bytes for each byte to be written again, if there are
+        more than ``most`` dead bytes. Those of a bundle are left together.
         """
         uses = self.loop.ledger.files.pack_uses()
-        dead, most = sum(use.dead for use in uses), max(sum(r.bytes for r in live), _DEAD_BYTES)
+        dead = sum(use.dead for use in uses)
         if dead <= most:
+            self._replaced = 0
             return frozenset()
         left = set()
         for use in sorted(uses, key=lambda use: use.kept / use.dead):
@@ -140,12 +220,16 @@ class Compaction:
             if not use.replaced:
                 left.add(use.unit)
                 dead -= use.dead
-        return frozenset(run.pack for run in live if unit_of(run.pack) in left)
+        packs = {run.file.pack for runs in spines.values() for run in runs}
+        return frozenset(pack for pack in packs if unit_of(pack) in left)
 
-    def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
+    def _advance_since(
+        self, arrangements: tuple[ArrangementRecord, ...], *, every: bool = False
+    ) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch.
 
-        State keeps nothing by being readable at older epochs if no run of it was replaced.
+        State keeps nothing but the record of epochs by being readable at older ones if no run of it
+        was replaced: it is advanced too with ``every``.
         """
         ledger, last = self.loop.ledger, self.loop.ledger.head.epoch
         history = Epoch(max(0, last - self.loop.settings.history_epochs))
@@ -155,7 +239,7 @@ class Compaction:
                 record.id: contents if record.build is None else state for record in arrangements
             }
             since |= self._kept_apart(arrangements, of_contents)
-            replaced = ledger.spines.replaced()
+            replaced = since.keys() if every else ledger.spines.replaced()
             later = {
                 r.id: since[r.id]
                 for r in arrangements
@@ -185,6 +269,23 @@ class Compaction:
             return Epoch(max(since, self.loop.ledger.head.epoch - (kept.epochs or 0)))
         until = self.loop.clock() / _SECOND - kept.seconds
         return self.loop.ledger.epochs.at(until, since)
+
+    def _oldest_named(self) -> Epoch:
+        """Return the oldest epoch that anything refers to; earlier ones may be forgotten."""
+        ledger = self.loop.ledger
+        stands = (each.epoch for each in ledger.head.frontiers.values())
+        delivered = ledger.deliveries.all().values()
+        with self.loop.kept() as read:
+            held = min(read)
+        return min(
+            [
+                held,
+                *(record.since for record in ledger.spines.arrangements()),
+                *(epoch for epoch in stands if epoch is not None),
+                *(each.held for each in delivered),
+                ledger.head.epoch,
+            ]
+        )
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file.

@@ -1,9 +1,12 @@
 """The background threads of a database: one makes epochs, one refreshes views, one compacts.
 
-The pump makes an epoch as soon as changes have arrived, so epochs are small if few arrive and
-larger if many do. After a large epoch it lets changes accumulate for as long as that epoch took:
-every epoch has a fixed cost, which a bulk load then pays half as often. An idle database does no
-work: the threads wait to be woken, or until a row of a view that reads the clock is due.
+The pump makes an epoch as soon as changes have arrived after a pause. Every epoch has a fixed cost,
+so what follows at once gathers: after a small epoch for a few times as long as it has computed, at
+most for a fraction of a second, so that a steady stream of events takes a small share of a
+processor; after a large one for as long as it took, which a bulk load then pays half as often.
+
+An idle database does no work: the threads wait to be woken, or until a row of a view that reads the
+clock is due. Once nothing has arrived for some seconds, what it keeps is made small.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.refreshing import Refreshes
@@ -30,8 +33,16 @@ _RETRY_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 60.0
 """The longest wait for a due row: the system clock may be set meanwhile."""
 
-_COMPACT_EVERY = 8
-"""The number of epochs between two compaction passes."""
+_MERGE_EVERY: Final = 8
+"""The number of epochs between two looks for runs to merge."""
+_SWEEP_EVERY: Final = 64
+"""The number of epochs between two compaction passes, which also look for what nothing needs."""
+_REST_SECONDS: Final = 15.0
+"""How long no epoch is made before what the database keeps is made small."""
+
+_TIMES_AS_LONG: Final = 9
+"""How many times as long as a small epoch has computed changes may gather after it: a tenth of a
+processor is spent on epochs then."""
 
 
 @dataclass(slots=True)
@@ -49,7 +60,10 @@ class Pump:
     _due: threading.Event = field(default_factory=threading.Event)
     _closed: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _compacted: int = 0
+    _merged: int = 0
+    _swept: int = 0
+    _rested: int = 0
+    """The epochs at which each of these was last begun."""
 
     def __post_init__(self) -> None:
         """Create what refreshes the views of the loop."""
@@ -92,13 +106,12 @@ class Pump:
             QUICK_SWITCHING.end()
 
     def made(self, epoch: Epoch) -> None:
-        """Count an epoch, made here or elsewhere; compact after ``_COMPACT_EVERY`` of them."""
-        if epoch - self._compacted >= _COMPACT_EVERY:
-            self._compacted = epoch
+        """Count an epoch, made here or elsewhere; compact after ``_MERGE_EVERY`` of them."""
+        if epoch - self._merged >= _MERGE_EVERY:
             if self._threads:
                 self._due.set()
             else:
-                self.compaction.run()
+                self._compact_at(epoch)
 
     def settle(
         self,
@@ -140,12 +153,12 @@ class Pump:
             self._arrived.clear()
             try:
                 while not self._closed.is_set():
-                    before = self._changes_read()
+                    begun, before = time.thread_time(), self._changes_read()
                     epoch = self.loop.advance()
                     if epoch is None:
                         break
                     self.made(epoch)
-                    self._gather(self._changes_read() - before)
+                    self._gather(self._changes_read() - before, time.thread_time() - begun)
                 self.error = None
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
                 self.error = _shown(error)
@@ -156,14 +169,21 @@ class Pump:
         """Return the number of changes that all epochs have read."""
         return sum(self.loop.ledger.head.positions.values())
 
-    def _gather(self, changes: int) -> None:
-        """After a large epoch, wait for as long as it took, or until another large one is pending.
+    def _gather(self, changes: int, computed: float) -> None:
+        """Let changes gather after an epoch that read some, and computed for so many seconds.
 
-        ``changes`` is how many changes it has read. What narrow epochs can read does not wait. A
-        statement that needs an epoch makes it itself, so it does not wait for this.
+        After a large one, until another large one is pending, at most for as long as it took. What
+        narrow epochs can read does not wait for that: after a small one, for a multiple of what it
+        has computed, at most ``gather_ms``. A statement that needs an epoch makes it itself, so it
+        waits for none of this.
         """
         settings = self.loop.settings
-        if changes <= settings.small_rows or self.loop.next_is_narrow():
+        if changes <= settings.small_rows:
+            if self.loop.pending() < settings.small_rows:
+                longest = settings.gather_ms / 1000
+                self._closed.wait(min(longest, _TIMES_AS_LONG * computed))
+            return
+        if self.loop.next_is_narrow():
             return
         last = self.loop.ledger.epochs.newest(1)[0].counters
         until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between
@@ -201,14 +221,32 @@ class Pump:
 
     def _compact(self) -> None:
         while not self._closed.is_set():
-            self._due.wait(SECONDS_BETWEEN if self.compaction.retirement.streams else None)
+            before = self.loop.ledger.head.epoch
+            woken = self._due.wait(self._seconds_to_rest(before))
             self._due.clear()
             if self._closed.is_set():
                 return
             try:
-                self.compaction.run()
+                self._compact_at(self.loop.ledger.head.epoch, before=None if woken else before)
             except Exception as error:  # noqa: BLE001 - as above
                 self.error = _shown(error)
+
+    def _seconds_to_rest(self, epoch: Epoch) -> float | None:
+        """Return how long to wait for epochs before the database is at rest; None means forever."""
+        if epoch > self._rested:
+            return _REST_SECONDS
+        return SECONDS_BETWEEN if self.compaction.retirement.streams else None
+
+    def _compact_at(self, epoch: Epoch, before: Epoch | None = None) -> None:
+        """Do what is due at an epoch; ``before`` is that of some time ago, if nothing was due."""
+        if before is not None and before == epoch > self._rested:
+            self._rested = self.compaction.rest()
+        elif before is not None or epoch - self._swept >= _SWEEP_EVERY:
+            self.compaction.run()
+            self._merged = self._swept = epoch
+        else:
+            self._merged = epoch
+            self.compaction.merge_due()
 
 
 def _shown(error: Exception) -> HeadraceError:

@@ -28,6 +28,8 @@ class RuntimeSettings:
     the changes of one statement are never split.
     ``small_rows``: an epoch of at most this many changes is stepped in this process: starting tasks
     costs more than other cores save. If it is 0, each step is a job.
+    ``gather_ms``: how many milliseconds at most changes gather after a small epoch, so that the
+    next one reads several. After a pause the first change is read at once.
     ``fill_rows``: about how many rows each step of filling a view reads.
     ``reuse_rows``: from how many rows of inputs on a fill looks for state of other views that it
     can take over in place of reading all of them.
@@ -43,6 +45,7 @@ class RuntimeSettings:
 
     epoch_rows: int = 1_000_000
     small_rows: int = 100_000
+    gather_ms: int = 100
     fill_rows: int = 1_000_000
     reuse_rows: int = 100_000
     refresh_views: int = 64

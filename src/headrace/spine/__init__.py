@@ -7,6 +7,8 @@ from headrace.spine.first_rows import Around, FirstOf, Rank, Ranked
 from headrace.spine.flattened import Flat
 from headrace.spine.merge import (
     SHARED_BYTES,
+    at_rest,
+    by_partition,
     difference,
     differences,
     due,
@@ -55,6 +57,8 @@ __all__ = [
     "RunFile",
     "Spine",
     "SpineParts",
+    "at_rest",
+    "by_partition",
     "check_run",
     "delete_packs",
     "difference",

@@ -38,6 +38,8 @@ A large run is alone in its pack: it would keep the others' bytes from being del
 
 FANOUT = 8
 """How many runs of about one size are merged into one."""
+_WORTH = 4
+"""How many times as many rows as all smaller ones a run has that is left at rest."""
 
 
 def due(
@@ -45,17 +47,40 @@ def due(
 ) -> list[tuple[RunFile, ...]]:
     """Return the groups of runs to merge now, each into one run; the smallest tier first.
 
-    A tier is also due if one of its runs is in a pack that all runs are ``leaving``. The groups are
-    disjoint. Merging them may make another group due.
+    A tier is also due if one of its runs is in a pack that all runs are ``leaving``. Where the sum
+    of a tier makes the next one due, both are merged at once: none of its rows is written twice.
+    The groups are disjoint. Merging them may make another group due, if rows cancel.
     """
     tiers: dict[int, list[RunFile]] = defaultdict(list)
     for run in runs:
         tiers[_tier(run.rows, fanout)].append(run)
-    return [
-        tuple(tiers[tier])
-        for tier in sorted(tiers)
-        if len(tiers[tier]) >= fanout or any(run.pack in leaving for run in tiers[tier])
-    ]
+    groups: list[tuple[RunFile, ...]] = []
+    below: list[RunFile] = []
+    for tier in range(max(tiers, default=-1) + 1):
+        own, arrives = tiers[tier], bool(below) and _tier(_rows(below), fanout) <= tier
+        if len(own) + arrives >= fanout or any(run.pack in leaving for run in own):
+            if not arrives and below:
+                groups.append(tuple(below))
+                below = []
+            below = [*below, *own]
+        elif arrives:
+            groups.append(tuple(below))
+            below = []
+    return [*groups, tuple(below)] if below else groups
+
+
+def at_rest(runs: Sequence[RunFile]) -> tuple[RunFile, ...]:
+    """Return the runs to merge where nothing is added for a while: the small ones, or none.
+
+    A run that has more than ``_WORTH`` times the rows of all smaller ones is left, with all that
+    are larger: so a row is seldom written again for a few others.
+    """
+    found: list[RunFile] = []
+    for run in sorted(runs, key=lambda run: run.rows):
+        if found and run.rows > _WORTH * _rows(found):
+            break
+        found.append(run)
+    return tuple(found) if len(found) > 1 else ()
 
 
 def due_by_partition(
@@ -67,13 +92,17 @@ def due_by_partition(
     """
     if len(runs) < FANOUT and all(run.pack not in leaving for run in runs):
         return []
+    return [
+        group for part in by_partition(runs, partitions) for group in due(part, leaving=leaving)
+    ]
+
+
+def by_partition(runs: Sequence[RunFile], partitions: int) -> list[list[RunFile]]:
+    """Return the runs of each partition."""
     owners = partition_of(np.array([run.low for run in runs], np.int64), partitions)
     return [
-        group
+        [run for run, owner in zip(runs, owners, strict=True) if owner == partition]
         for partition in range(partitions)
-        for group in due(
-            [run for run, p in zip(runs, owners, strict=True) if p == partition], leaving=leaving
-        )
     ]
 
 
@@ -127,6 +156,10 @@ def differences(
 
 def _scan(spine: Spine) -> Iterator[ZSet]:
     return spine.scan(MERGE_ROWS, batch_bytes=MERGE_BYTES)
+
+
+def _rows(runs: Sequence[RunFile]) -> int:
+    return sum(run.rows for run in runs)
 
 
 def _tier(rows: int, fanout: int) -> int:
