@@ -87,7 +87,7 @@ class Epochs:
         return first if found is None else Epoch(found)
 
     def forget(self, before: Epoch) -> None:
-        """Delete the record of epochs that nothing refers to: not of the one before, nor the newest.
+        """Delete the record of epochs that nothing refers to; one before and the newest stay.
 
         An epoch is committed after two that follow each other, also in a branch that begins there.
         """
