@@ -9,6 +9,7 @@ from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, Grou
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
 from headrace.operators.matches import MATCHES, Matches
+from headrace.operators.near_rows import BEFORE, REACHED, SLICE, FrameReach, NearRows
 from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs
 from headrace.operators.presence import counts_layout
@@ -23,6 +24,7 @@ from headrace.operators.unique_key import Violation, violation
 from headrace.operators.upsert import OFFSET, Upsert
 
 __all__ = [
+    "BEFORE",
     "BOUND",
     "CLOCK",
     "ERROR",
@@ -32,10 +34,12 @@ __all__ = [
     "MATCHES",
     "OFFSET",
     "PRESENT",
+    "REACHED",
     "REFUSED",
     "ROW",
     "ROWS",
     "SINCE",
+    "SLICE",
     "VALUE",
     "VERSION",
     "Compared",
@@ -46,11 +50,13 @@ __all__ = [
     "FirstRows",
     "Fold",
     "FoldFunction",
+    "FrameReach",
     "GlobalAggregate",
     "GroupAggregate",
     "InnerJoin",
     "Integrate",
     "Matches",
+    "NearRows",
     "OuterJoin",
     "Pairs",
     "Part",

@@ -16,6 +16,8 @@ from headrace.spine.merge import (
     merge,
 )
 from headrace.spine.mounts import sync_directory
+from headrace.spine.narrowing import pairs_of
+from headrace.spine.near_rows import Near, weights_between
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -49,6 +51,7 @@ __all__ = [
     "ChecksummedFile",
     "FirstOf",
     "Flat",
+    "Near",
     "PackWriter",
     "Place",
     "Rank",
@@ -73,6 +76,7 @@ __all__ = [
     "merge",
     "open_run",
     "pairs_among",
+    "pairs_of",
     "partition_of",
     "ranges",
     "read_to_check",
@@ -81,6 +85,7 @@ __all__ = [
     "sync_directory",
     "times_forgotten",
     "unchecked_bytes",
+    "weights_between",
     "write_parts",
     "write_run",
 ]

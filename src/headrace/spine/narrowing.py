@@ -37,7 +37,7 @@ def narrowed(runs: Sequence[Run], rows: ZSet) -> tuple[list[Pairs], int]:
     read = 0
     if (highs - lows > NARROW).any():
         read = _read_whole(runs, rows, lows, highs)
-        read += _search(runs, rows, lows.reshape(-1), highs.reshape(-1))
+        read += searched(runs, rows, lows.reshape(-1), highs.reshape(-1))
     return [pairs_of(*both) for both in zip(lows, highs - lows, strict=True)], read
 
 
@@ -85,10 +85,12 @@ def _positions_of(wanted: ZSet, stored: ZSet) -> Ints:
     return np.where(stored_codes[positions] == wanted_codes, positions, -1)
 
 
-def _search(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int:
+def searched(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int:
     """Narrow ranges by binary search, in place, and return the number of rows read.
 
-    ``lows`` and ``highs`` have the ranges of all rows in the first run, then in the second, ...
+    ``lows`` and ``highs`` have the ranges of all rows in the first run, then in the second, ... A
+    range of more than ``NARROW`` rows becomes one with the row, or with the place where it would
+    be: what is before the range is not after the row, and what is after it is not before the row.
     """
     read = 0
     wide = np.flatnonzero(highs - lows > NARROW)

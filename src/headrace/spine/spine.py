@@ -22,6 +22,7 @@ from headrace.spine.first_rows import (
     ranked,
 )
 from headrace.spine.narrowing import narrowed
+from headrace.spine.near_rows import Near, near
 from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run, matches_in, take_of
@@ -252,6 +253,18 @@ class Spine:
         if asked.order is None:
             return found
         return replace(found, probes=asked.order[found.probes])
+
+    def near(self, probes: ZSet, back: Ints, ahead: Ints) -> Near:
+        """Return the rows of the same hashes that are near some rows, in the order of the layout.
+
+        Of each run, these are ``back`` rows before each of the consolidated rows, and ``ahead`` after
+        it. O(log n) for each row and run, plus the rows returned.
+        """
+        if not self.layout.order:
+            raise HeadraceError(Code.INTERNAL, "an arrangement without order has no rows nearby")
+        found, read = near(self.runs, probes, back, ahead)
+        self.reads.rows += read
+        return found
 
     def read_first(self, hashes: Ints, count: int) -> Heads:
         """Return the first rows of some hashes, which ascend and are in the range.

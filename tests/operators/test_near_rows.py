@@ -1,0 +1,161 @@
+"""NearRows: functions over slices around changes, beside the same over whole groups in Python."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators import BEFORE, REACHED, SLICE, VERSION, FrameReach, NearRows
+from headrace.spine import Spine
+from headrace.zset import WEIGHT, Layout, OrderBy
+from length import choose
+from reference import Bag, compacted, nonzero, plus, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Row = tuple[Any, ...]
+Function = "Callable[[list[Row], int], Any]"
+COLUMNS = pa.schema([("k", pa.int32()), ("o", pa.int64()), ("x", pa.int64())])
+COUNT = pa.schema([(WEIGHT, pa.int64())])
+ORDER = (OrderBy("o"), OrderBy("x"))
+BY_KEY = Layout(("k",), COLUMNS, COUNT, ORDER)
+RANGED = Layout(
+    ("k",),
+    pa.schema([*COLUMNS, ("low", pa.int64()), ("high", pa.int64())]),
+    COUNT,
+    ORDER,
+)
+
+
+def framed(before: int, after: int) -> Function:
+    """Return the sum over the rows from so many before a row to so many after it."""
+    return lambda rows, i: [r[2] for r in rows[max(0, i - before) : i + after + 1]]
+
+
+def near(rows: list[Row], i: int) -> Any:
+    """Return the values of the rows whose order is near that of a row."""
+    low, high = rows[i][3], rows[i][4]
+    if rows[i][1] is None:
+        return [r[2] for r in rows if r[1] is None]
+    return [r[2] for r in rows if r[1] is not None and low <= r[1] <= high]
+
+
+def ranked(rows: list[Row], i: int) -> Any:
+    """Return the number of a row, its rank, and the number of rows up to the last one like it."""
+    ties = [j for j, row in enumerate(rows) if row[1] == rows[i][1]]
+    return i + 1, ties[0] + 1, ties[-1] + 1
+
+
+def previous(rows: list[Row], i: int) -> Any:
+    """Return the value of the row before, beside what is counted from the first one."""
+    return (rows[i - 1][2] if i else None), *ranked(rows, i)
+
+
+FUNCTIONS: dict[str, tuple[NearRows, Function]] = {
+    "the row before": (NearRows(BY_KEY, FrameReach(before=1)), framed(1, 0)),
+    "two rows after": (NearRows(BY_KEY, FrameReach(after=2)), framed(0, 2)),
+    "rows around": (NearRows(BY_KEY, FrameReach(2, 1)), framed(2, 1)),
+    "values around": (NearRows(RANGED, FrameReach(0, 0, ("low",), ("high",))), near),
+    "values and rows": (
+        NearRows(RANGED, FrameReach(1, 1, ("low", "o"), ("high", "o"))),
+        lambda rows, i: (near(rows, i), framed(1, 1)(rows, i)),
+    ),
+    "numbers": (NearRows(BY_KEY, FrameReach(running=True, peers=1)), ranked),
+    "numbers and the row before": (
+        NearRows(BY_KEY, FrameReach(before=1, running=True, peers=1)),
+        previous,
+    ),
+}
+
+values = st.one_of(st.none(), st.integers(0, 9))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[tuple[Row, int]]]:
+    """Epochs of insertions and retractions; no row is retracted that is absent."""
+    keys, live, epochs = st.sampled_from([None, 1, 2]), Counter[Row](), []
+    for size in draw(st.lists(st.integers(0, 12), max_size=6)):
+        epoch = []
+        for _ in range(size):
+            goes = bool(live) and draw(st.integers(0, 2)) == 0
+            row = draw(st.sampled_from(sorted(live, key=repr))) if goes else None
+            if row is None:
+                o = draw(values)
+                bounds = (None, None) if o is None else (o - 2, o + 1)
+                row = (draw(keys), o, draw(st.integers(0, 3)), *bounds)
+            live[row] += -1 if goes else 1
+            live = nonzero(live)
+            epoch.append((row, -1 if goes else 1))
+        epochs.append(epoch)
+    return epochs
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda r: (r[1] is not None, r[1] or 0, r[2]))
+
+
+def whole(live: Bag, function: Function) -> Bag:
+    """Return each row with the value of a function over its whole group."""
+    groups: dict[Any, list[Row]] = defaultdict(list)
+    for row in live.elements():
+        groups[row[0]].append(row)
+    ordered = map(in_order, groups.values())
+    return Counter((row, repr(function(rows, i))) for rows in ordered for i, row in enumerate(rows))
+
+
+def sliced(output: pa.Table, operator: NearRows, function: Function) -> tuple[Bag, Bag]:
+    """Return the rows that were reached, with values over their slices, before and after."""
+    names = [n for n in ("k", "o", "x", "low", "high") if n in operator.layout.columns.names]
+    slices: dict[Any, list[tuple[Row, bool, int]]] = defaultdict(list)
+    for each in output.to_pylist():
+        row = tuple(each[name] for name in names)
+        place = each[VERSION], each["k"], each[SLICE]
+        slices[place].append((row, each[REACHED], each.get(BEFORE, 0)))
+    found: tuple[Bag, Bag] = (Counter(), Counter())
+    for (version, *_), given_rows in slices.items():
+        marked = {row: reached for row, reached, _ in given_rows}
+        rows = in_order(row for row, _, _ in given_rows)
+        (before,) = {count for _, _, count in given_rows}
+        padding: list[Row] = [(rows[0][0], object(), None, None, None)] * before
+        for i, row in enumerate(rows):
+            if marked[row]:
+                value = function([*padding, *rows], before + i)
+                found[version][row, repr(value)] += 1
+    return found
+
+
+def changes(layout: Layout, epoch: list[tuple[Row, int]], bits: int = 64) -> pa.Table:
+    names = ("k", "o", "x", "low", "high")
+    given_rows = [{**dict(zip(names, row, strict=True)), WEIGHT: w} for row, w in epoch]
+    kept = [{n: row[n] for n in (*layout.columns.names, WEIGHT)} for row in given_rows]
+    return table_of(layout, kept, bits=bits)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(epochs=histories(), bits=st.sampled_from([1, 64]))
+def test_values_over_slices_change_as_those_over_whole_groups(
+    name: str, epochs: list[list[tuple[Row, int]]], bits: int
+) -> None:
+    operator, function = FUNCTIONS[name]
+    width = len(operator.layout.columns)
+    spine, live = Spine(operator.layout), Counter[Row]()
+    for epoch in epochs:
+        step = operator.step((changes(operator.layout, epoch, bits),), (spine,))
+        spine = spine.plus(step.updates[0])
+        if len(spine.runs) > 3:
+            spine = compacted(spine)
+        delta: Bag = Counter()
+        for row, weight in epoch:
+            delta[row[:width]] += weight
+        before, after = sliced(step.output, operator, function)
+        old, live = whole(live, function), plus(live, delta)
+        new = whole(live, function)
+        assert new - old == after - before
+        assert old - new == before - after
