@@ -1,7 +1,8 @@
-"""Aggregates with parts: DISTINCT arguments, min and max, against plain Python."""
+"""Aggregates with parts: DISTINCT arguments, extrema, picked values, floats, beside plain Python."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
@@ -19,12 +20,15 @@ from headrace.operators import (
     Distinct,
     End,
     Extremum,
+    FloatSum,
     GlobalAggregate,
     GroupAggregate,
     Part,
+    Picked,
 )
 from headrace.spine import Run, Spine
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.spine.spine import Reads
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import Bag, Epochs, compare_values, exact, table_of
 from text_tables import assert_rows, table
 
@@ -40,13 +44,21 @@ X, S, AMOUNT = (
 
 
 def parts(*, append_only: bool) -> tuple[Part, ...]:
-    """count(DISTINCT s, amount) FILTER (...), count and sum(DISTINCT amount), min and max."""
+    """count(DISTINCT s, amount) FILTER (...), count and sum(DISTINCT amount), min, max, and others.
+
+    The others are max_by(s, x), first(s) by the amount, and sum(x).
+    """
+    last = [OrderBy(name, descending=True, nulls_first=False) for name in ("x", "s", "amount")]
+    first = [OrderBy(name) for name in ("amount", "s")]
     return (
         Distinct(pa.schema([S, AMOUNT]), "w0", counts=("d0",)),
         Extremum(X, "w2", "least", End.MIN, append_only),
         Distinct(pa.schema([AMOUNT]), "w1", counts=("d1",), sums=(("d2", "amount"),)),
         Extremum(X, "w2", "greatest", End.MAX, append_only),
         Extremum(S, "w3", "last", End.MAX, append_only),
+        Picked(pa.schema([S, X, AMOUNT]), tuple(last), "w2", "of_greatest", append_only),
+        Picked(pa.schema([S, AMOUNT]), tuple(first), "w4", "first", append_only),
+        FloatSum(X, "w2", "total"),
     )
 
 
@@ -54,6 +66,7 @@ GROUPS = GroupAggregate(Layout(("user",), USER, SUMS), parts(append_only=False))
 GROWING = GroupAggregate(Layout(("user",), USER, SUMS), parts(append_only=True))
 GLOBAL = GlobalAggregate(Layout((), pa.schema([]), SUMS), parts(append_only=False))
 RESULTS = ["__rows", "d0", "seen", "d1", "d2", "least", "greatest", "last"]
+RESULTS += ["of_greatest", "first", "total"]
 
 rows = st.tuples(
     st.sampled_from([None, "ann", "bob"]),
@@ -93,6 +106,7 @@ def increments(epoch: list[tuple[tuple, int]]) -> list[dict[str, Any]]:
             "w1": weight * (amount is not None),
             "w2": weight * (x is not None),
             "w3": weight * (s is not None),
+            "w4": weight,
         }
         for (user, x, s, amount), weight in epoch
     ]
@@ -124,7 +138,34 @@ def totals(members: list[tuple]) -> tuple:
         exact(up[0]) if up else None,
         exact(down[0]) if down else None,
         max((s for _, _, s, _ in members if s is not None), default=None),
+        _of_greatest([row for row in members if row[1] is not None]),
+        _first_by_amount(members),
+        exact(_sum_of_floats(xs)),
     )
+
+
+def _first_by_amount(members: list[tuple]) -> str | None:
+    """Return the first text in the order of the amounts, then of the texts, NULL first."""
+    orders = [(a is not None, a or 0, s is not None, s or "") for _, _, s, a in members]
+    return members[orders.index(min(orders))][2] if orders else None
+
+
+def _of_greatest(members: list[tuple]) -> str | None:
+    """Return the text of the last row of those with the greatest number."""
+    greatest = max((x for _, x, _, _ in members), key=cmp_to_key(compare_values), default=None)
+    tied = [row for row in members if compare_values(row[1], greatest) == 0]
+    orders = [(s is not None, s or "", a is not None, a or 0) for _, _, s, a in tied]
+    return tied[orders.index(max(orders))][2] if tied else None
+
+
+def _sum_of_floats(values: list[float]) -> float | None:
+    """Return the float nearest to the sum; None without values other than zero."""
+    if not any(values):
+        return None
+    try:
+        return math.fsum(values)
+    except ValueError:  # infinities of both signs
+        return math.nan
 
 
 class Live:
@@ -176,7 +217,7 @@ def test_a_growing_input_needs_no_more_than_the_extremum_of_each_group(
         run.step(input_of(GROWING, epoch, bits))
         assert run.answer == live.answer
     for index, part in enumerate(GROWING.parts):
-        if isinstance(part, Extremum):
+        if isinstance(part, Extremum | Picked):
             kept = list(run.spines[index + 1].scan(1000))
             assert sum(part.rows for part in kept) <= len(live.answer)
             assert all((part.weights == 1).all() for part in kept)
@@ -436,3 +477,33 @@ def test_an_extremum_follows_the_values_of_its_group(data: st.DataObject, bits: 
             groups.setdefault(user, []).append(x)
         choose = min if part.end is End.MIN else max
         assert run.answer == Counter((user, choose(xs)) for user, xs in groups.items())
+
+
+def test_sums_of_floats_forget_what_is_retracted() -> None:
+    floats = GroupAggregate(
+        Layout(("user",), USER, pa.schema([(WEIGHT, LONG)])), (FloatSum(X, "w", "t"),)
+    )
+    run = Epochs(floats, ["user", "t"])
+    for x, weight in ((0.1, 1), (1e300, 1), (float("inf"), 1), (1e300, -1), (float("inf"), -1)):
+        given = [{"user": "ann", "x": x, WEIGHT: weight, "w": weight}]
+        run.step(table_of(floats.increments, given))
+    assert run.answer == Counter([("ann", exact(0.1))])
+
+
+@pytest.mark.parametrize("rows", [1_000, 50_000])
+def test_a_change_of_a_group_reads_a_few_of_its_values(rows: int) -> None:
+    names = ("of_greatest", "first", "total")
+    kept = tuple(part for part in GROUPS.parts if getattr(part, "result", "") in names)
+    operator = GroupAggregate(Layout(("user",), USER, pa.schema([(WEIGHT, LONG)])), kept)
+    weights = dict.fromkeys(("w2", "w4", WEIGHT), 1)
+    amount, x = Decimal("1.00"), [float(i * 7919 % rows) - 0.3 for i in range(rows)]
+    many = [{"user": "ann", "x": v, "s": "a", "amount": amount, **weights} for v in x]
+    spines = tuple(map(Spine, operator.layouts))
+    first = operator.step((table_of(operator.increments, many),), spines)
+    spines = tuple(spine.plus(update) for spine, update in zip(spines, first.updates, strict=True))
+    for value, weight in ((0.5, 1), (x[rows // 2], -1), (float(rows), 1)):
+        before = tuple(replace(spine, reads=Reads()) for spine in spines)
+        given = dict.fromkeys(weights, weight) | {"user": "ann", "x": value}
+        row = {**given, "s": "a", "amount": amount}
+        operator.step((table_of(operator.increments, [row]),), before)
+        assert sum(spine.reads.rows for spine in before) <= 60

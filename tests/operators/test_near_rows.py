@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.errors import Code, HeadraceError
 from headrace.operators import BEFORE, REACHED, SLICE, VERSION, FrameReach, NearRows
 from headrace.spine import Spine
+from headrace.spine.spine import Reads
 from headrace.zset import WEIGHT, Layout, OrderBy
 from length import choose
 from reference import Bag, compacted, nonzero, plus, table_of
@@ -138,6 +140,48 @@ def changes(layout: Layout, epoch: list[tuple[Row, int]], bits: int = 64) -> pa.
     return table_of(layout, kept, bits=bits)
 
 
+def history(layout: Layout, rows: int) -> Spine:
+    """Return rows of one key as a spine of several runs, as many as merges would leave."""
+    spine, stop = Spine(layout), rows
+    while stop:
+        start = stop * 7 // 8 if stop > 100 else 0
+        many = [((1, 10 * i, i % 5, 10 * i - 25, 10 * i + 5), 1) for i in range(start, stop)]
+        spine = spine.plus(
+            NearRows(layout, FrameReach())
+            .step((changes(layout, many),), (Spine(layout),))
+            .updates[0]
+        )
+        stop = start
+    return spine
+
+
+def cost(name: str, rows: int, at: int) -> tuple[int, int]:
+    """Return how many rows are read and emitted for an insertion after some row of a history."""
+    operator, _ = FUNCTIONS[name]
+    before = replace(history(operator.layout, rows), reads=Reads())
+    o = 10 * at + 5
+    one = changes(operator.layout, [((1, o, 9, o - 25, o + 5), 1)])
+    return operator.step((one,), (before,)).output.num_rows, before.reads.rows
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_change_reads_a_few_rows_however_many_its_group_has(name: str) -> None:
+    few, many = 1_000, choose(20_000, 100_000)
+    places = {"end": lambda rows: rows} if "numbers" in name else PLACES
+    for place in places.values():
+        (emitted, read), (as_many, more) = (cost(name, n, place(n)) for n in (few, many))
+        assert as_many == emitted <= 20
+        # The number of runs grows with the logarithm, and so does a search in each of them.
+        assert more <= 3 * read <= 900
+
+
+def test_all_rows_after_a_change_are_numbered_again_and_no_others() -> None:
+    assert cost("numbers", 2_000, 1_500)[0] == 500 + 501
+
+
+PLACES: dict[str, Callable[[int], int]] = {"end": lambda rows: rows, "middle": lambda n: n // 2}
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 @given(epochs=histories(), bits=st.sampled_from([1, 64]))
 def test_values_over_slices_change_as_those_over_whole_groups(
@@ -159,3 +203,10 @@ def test_values_over_slices_change_as_those_over_whole_groups(
         new = whole(live, function)
         assert new - old == after - before
         assert old - new == before - after
+
+
+def test_a_retraction_of_an_absent_row_is_refused() -> None:
+    operator, _ = FUNCTIONS["the row before"]
+    with pytest.raises(HeadraceError, match="negative") as caught:
+        operator.step((changes(BY_KEY, [((1, 2, 3, 0, 0), -1)]),), (Spine(BY_KEY),))
+    assert caught.value.code == Code.INTERNAL

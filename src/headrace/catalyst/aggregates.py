@@ -8,6 +8,8 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -16,8 +18,9 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.distinct import unmarked
+from headrace.catalyst.editions import Edition
 from headrace.catalyst.exact import adds_in_order
-from headrace.catalyst.plan import AggregateFunction, Expand, Plan
+from headrace.catalyst.plan import AggregateFunction, Expand, Pick, Plan, SortKey
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.catalyst.sorting import LISTS, ORDER_FORGOTTEN
 from headrace.types import holds, is_collated
@@ -26,9 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.catalyst.pieces import Pieces
+    from headrace.catalyst.plan import Expression
 
 KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
 """The names in Catalyst of functions that do not need the rows of a group."""
+
+_PICKED = frozenset({"First", "Last", "MaxBy", "MinBy"})
+"""The functions whose value is that of one row of a group."""
 
 _EXACT = (ByteType, ShortType, IntegerType, LongType, DecimalType)
 
@@ -46,17 +53,22 @@ def function_of(call: Any) -> str:
     return kind_of(call.aggregateFunction())
 
 
-def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
+def needs_rows(call: Any, arguments: tuple[DataType, ...], edition: Edition) -> str | None:
     """Return the reason why the value of a call needs all rows of its group, or None.
 
-    Sums over rows or over distinct values, and the least or greatest value, need no rows.
+    Sums over rows or over distinct values, the least or greatest value, and values that are picked
+    by an order, need no rows.
     """
     function, kind = call.aggregateFunction(), function_of(call)
-    if kind not in KEPT or str(function.prettyName()).startswith("try_"):
+    near = edition >= Edition.NEAR_ROWS and not call.isDistinct()
+    picks = near and kind in _PICKED
+    if not picks and (kind not in KEPT or str(function.prettyName()).startswith("try_")):
         return "needs all rows of its group"
     if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
+        if near and isinstance(arguments[0], FloatType | DoubleType):
+            return None
         return "adds inexact numbers, whose sum would drift when rows are retracted"
-    if kind in ("Min", "Max") or call.isDistinct():
+    if kind in ("Min", "Max") or picks or call.isDistinct():
         for type_ in arguments:
             if is_collated(type_):
                 return "compares texts by a collation"
@@ -131,7 +143,13 @@ def condition_of(call: Any) -> Any | None:
 
 
 def called(
-    pieces: Pieces, call: Any, results: list[Any], calls: Sequence[Any], *, tied: bool
+    pieces: Pieces,
+    call: Any,
+    results: list[Any],
+    calls: Sequence[Any],
+    edition: Edition,
+    *,
+    tied: bool,
 ) -> AggregateFunction:
     """Return a call of an aggregate function; ``results`` are the expressions that contain it.
 
@@ -176,7 +194,20 @@ def called(
         pieces.expression(condition) if condition is not None else None,
         counts_rows,
         distinct,
-        needs_rows(call, types),
+        needs_rows(call, types, edition),
         is_ordered(call, types),
         call,
+        _pick(function, arguments),
     )
+
+
+def _pick(function: Any, arguments: tuple[Expression, ...]) -> Pick | None:
+    """Return which row has the value of a function, if it is that of one row."""
+    match kind_of(function):
+        case "MaxBy" | "MinBy" as kind:
+            by = SortKey(arguments[1], descending=kind == "MaxBy", nulls_first=False)
+            return Pick(arguments[0], by, last=True, skips_nulls=False)
+        case "First" | "Last" as kind:
+            return Pick(arguments[0], None, kind == "Last", bool(function.ignoreNulls()))
+        case _:
+            return None

@@ -18,6 +18,8 @@ class Edition(IntEnum):
     """Comparisons with a time computed from a subquery's value read the rows it passes."""
     FIRST_WITHOUT_NUMBERS = 3
     """First rows of groups whose numbers are not shown are not numbered."""
+    NEAR_ROWS = 4
+    """Window functions that depend on rows nearby read these, and not all rows of a partition."""
 
 
 LATEST: Final = max(Edition)

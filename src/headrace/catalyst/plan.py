@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pyspark.sql.types import DoubleType, FloatType
+
 from headrace.catalyst.node import DERIVED, INPUT, WORDS, Evaluated, Node, Passed, Use, over
 from headrace.catalyst.scala import items
 
@@ -71,12 +73,26 @@ class SortKey(Evaluated):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Pick:
+    """The value of one row of a group: the first, or the last of those that tie, in an order.
+
+    Without ``by``, all rows tie. With ``skips_nulls``, rows whose value is NULL do not count; nor
+    do those whose order is NULL.
+    """
+
+    value: Expression
+    by: SortKey | None
+    last: bool
+    skips_nulls: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AggregateFunction(Evaluated):
     """One aggregate call. ``counts_rows`` is true for ``count(*)`` and ``count(1)``.
 
     ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
     result cannot be computed from sums or extrema, or None. ``ordered``: the result may depend on
-    the order of rows.
+    the order of rows. ``pick`` says which row has the value, if it is that of one row.
 
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
     accumulators, and its ``evaluateExpression`` computes the result from them.
@@ -91,11 +107,18 @@ class AggregateFunction(Evaluated):
     needs_rows: str | None
     ordered: bool
     handle: Any
+    pick: Pick | None = None
 
     @property
     def skips_nulls(self) -> bool:
         """Whether rows in which an argument is NULL do not count."""
         return self.name in ("count", "sum", "avg", "min", "max", "listagg")
+
+    @property
+    def adds_floats(self) -> bool:
+        """Whether floats are added up."""
+        inexact = self.name in ("sum", "avg") and not self.distinct
+        return inexact and isinstance(self.arguments[0].type, FloatType | DoubleType)
 
     def evaluated(self) -> tuple[Any, tuple[bool, ...]]:
         """Return the call, which has the arguments and the condition."""
@@ -367,10 +390,30 @@ class Aggregate(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Near:
+    """The rows on which the values of window functions depend, in an order that ends with ties.
+
+    These are some rows ``before`` and ``after`` a row, and those between the least of ``lowers``
+    and the greatest of ``uppers``, which are values of the order. The functions whose columns are
+    ``counted``, by id, also add the number of all rows before these; so many columns of the order
+    make rows ``peers``, which they count together.
+    """
+
+    order: tuple[SortKey, ...]
+    before: int
+    after: int
+    lowers: tuple[Expression, ...]
+    uppers: tuple[Expression, ...]
+    counted: frozenset[int]
+    peers: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Window(Node):
     """Each row with the values of window functions over its partition, which are ``added`` to it.
 
     ``handle`` is Catalyst's node, with the functions and the order; ``ties`` orders rows that tie.
+    Values depend on the rows that are ``near``; if that is None, on all rows of the partition.
     """
 
     by_position: ClassVar[bool] = False
@@ -381,6 +424,7 @@ class Window(Node):
     handle: Any = field(metadata=DERIVED)
     added: tuple[Attribute, ...] = field(metadata=DERIVED)
     ties: tuple[Expression, ...] = field(default=(), metadata=over("child"))
+    near: Near | None = field(default=None, metadata=DERIVED)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:

@@ -13,6 +13,7 @@ from headrace.catalyst.columns import distinct_columns, exact_columns, only_colu
 from headrace.catalyst.editions import LATEST, Edition
 from headrace.catalyst.folds import fold_of
 from headrace.catalyst.generators import generate_alone
+from headrace.catalyst.near import near_rows
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     PLACE,
@@ -396,7 +397,12 @@ class PlanReader:
             self.pieces.expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
         added = tuple(attribute_of(function.toAttribute()) for function in functions)
-        return Window(child, partition, text, node, added, ties)
+        near = None
+        if self.edition >= Edition.NEAR_ROWS:
+            near = near_rows(
+                self.pieces, node, self.pieces.order(items(node.orderSpec())), _tie_keys(ties)
+            )
+        return Window(child, partition, text, node, added, ties, near)
 
     def _join(self, node: Any) -> Plan:
         if node.nodeName() == "AsOfJoin":
@@ -468,7 +474,9 @@ class PlanReader:
             keys.append(key)
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)
         calls, tied = items(part(extracted, 1)), ties_below(node) is not None
-        functions = tuple(called(self.pieces, c, results, calls, tied=tied) for c in calls)
+        functions = tuple(
+            called(self.pieces, c, results, calls, self.edition, tied=tied) for c in calls
+        )
         check_together(self.pieces, functions)
         child, ties = self._in_order(node)
         if session is not None and leaves_out(child, own[session].id):

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import (
     DataType,
     DecimalType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -171,12 +172,19 @@ class Transplant:
             match str(attribute.name()):
                 case "count":
                     value = count
-                case "min" | "max":
+                case "min" | "max" | "first" | "last" | "valueWithExtremumOrdering":
                     value = total
+                case "extremumOrdering":
+                    value = self.literal(None, wanted)  # only updates read it
+                case "valueSet":
+                    value = self.literal(True, wanted)  # noqa: FBT003
                 case "isEmpty":
                     value = nothing
                 case "sum":
-                    if upper is None:
+                    if isinstance(wanted, DoubleType) and function.adds_floats:
+                        zero = self.literal(0.0, wanted)
+                        value = expression("Coalesce", self.scala.seq([total, zero]))
+                    elif upper is None:
                         value = self.cast(total, wanted)
                     else:
                         value = whole(self.scala, upper, total, wanted)
@@ -244,11 +252,17 @@ class Transplant:
         whole = self.scala.logical("Aggregate", seq(grouping), shown, child, self.scala.none)
         return self.scala.module(f"{OPTIMIZER}.RewriteDistinctAggregates").rewrite(whole)
 
-    def window(self, node: Any, partition: Sequence[Any], child: Any) -> Any:
-        """Return a Window node over another child, with other partition keys."""
+    def window(
+        self,
+        node: Any,
+        partition: Sequence[Any],
+        child: Any,
+        functions: Sequence[Any] | None = None,
+    ) -> Any:
+        """Return a Window node over another child, with other partition keys and functions."""
         return self.scala.logical(
             "Window",
-            node.windowExpressions(),
+            node.windowExpressions() if functions is None else self.scala.seq(functions),
             self.scala.seq(partition),
             node.orderSpec(),
             child,

@@ -3,8 +3,8 @@
 ``count`` needs the number of rows that count; ``sum`` and ``avg`` also the sum of their argument,
 over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them. Sums of
 BIGINT, which may need more, are two of 64 bits each: of the upper and of the lower halves of the
-values. With ``DISTINCT``, the same sums are over values instead of rows. ``min`` and ``max`` are
-not sums.
+values. With ``DISTINCT``, the same sums are over values instead of rows. ``min``, ``max``, what is
+picked by an order, and exact sums of floats are parts of their own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.operators import Distinct, End, Extremum, Part
-from headrace.types import DecimalType, LongType, to_arrow
+from headrace.catalyst.plan import SortKey
+from headrace.operators import Distinct, End, Extremum, FloatSum, Part, Picked, ValuePart
+from headrace.types import DecimalType, DoubleType, LongType, to_arrow
+from headrace.zset import OrderBy
 
 if TYPE_CHECKING:
-    from headrace.catalyst.plan import AggregateFunction, Expression
+    from headrace.catalyst.plan import AggregateFunction, Expression, Pick
+    from headrace.types import DataType
 
 _MOST_DIGITS = 38
 _SUM_DIGITS = 10
@@ -106,14 +109,19 @@ class Accumulators:
         return self.summed + self.weights
 
     @property
-    def extrema(self) -> tuple[tuple[str, Expression], ...]:
-        """The result column of each extremum, with its argument."""
-        given = {argument.column: argument.value for argument in self.arguments}
+    def values(self) -> tuple[tuple[str, DataType], ...]:
+        """The result column of each part that has one, with its type."""
+        types = {argument.column: argument.value.type for argument in self.arguments}
         return tuple(
-            (part.result, given[part.argument.name])
+            (part.result, DoubleType() if isinstance(part, FloatSum) else types[part.argument.name])
             for part in self.parts
-            if isinstance(part, Extremum)
+            if isinstance(part, ValuePart)
         )
+
+    @property
+    def picks(self) -> bool:
+        """Whether a value of a row is shown as it is."""
+        return any(isinstance(part, Picked) for part in self.parts)
 
 
 ROWS = "__rows"
@@ -121,15 +129,18 @@ ROWS = "__rows"
 
 
 def accumulators_of(
-    functions: tuple[AggregateFunction, ...], *, append_only: bool = False
+    functions: tuple[AggregateFunction, ...],
+    ties: tuple[Expression, ...] = (),
+    *,
+    append_only: bool = False,
 ) -> Accumulators:
     """Return the accumulators that the functions need; equal ones are shared.
 
-    ``append_only``: no row of the input is ever retracted.
+    ``ties`` orders rows that tie. ``append_only``: no row of the input is ever retracted.
     """
-    collected = _Collected(append_only)
+    collected = _Collected(append_only, ties)
     calls = tuple(collected.call(function) for function in functions)
-    parts = tuple(collected.distinct_parts() + list(collected.extrema.values()))
+    parts = tuple(collected.distinct_parts() + list(collected.valued.values()))
     return Accumulators(
         tuple(collected.summed.values()),
         tuple(collected.fed.values()),
@@ -148,11 +159,12 @@ class _Collected:
     """The accumulators collected for one GROUP BY, by slot: equal slots share an accumulator."""
 
     append_only: bool
+    ties: tuple[Expression, ...]
     summed: dict[_Slot, Accumulator] = field(default_factory=dict)
     fed: dict[_Slot, Accumulator] = field(default_factory=dict)
     weights: dict[str, Accumulator] = field(default_factory=dict)
     arguments: dict[_Slot, Argument] = field(default_factory=dict)
-    extrema: dict[_Slot, Extremum] = field(default_factory=dict)
+    valued: dict[_Slot, ValuePart] = field(default_factory=dict)
     _weights_of: dict[_Slot, str] = field(default_factory=dict)
     _values_of: dict[_Slot, list[Accumulator]] = field(default_factory=dict)
 
@@ -161,11 +173,15 @@ class _Collected:
             return Call(function, None, ROWS)
         if function.name in ("min", "max"):
             return self._extremum(function)
+        if function.pick is not None:
+            return self._picked(function, function.pick)
         if function.distinct:
             return self._distinct(function)
         count = self._sum(SumKind.COUNT, function, LongType())
         if function.name == "count":
             return Call(function, None, count)
+        if function.adds_floats:
+            return Call(function, self._float_sum(function), count)
         type_ = _sum_type(function.arguments[0])
         if _has_halves(function.arguments[0]):
             lower = self._sum(SumKind.LOWER, function, type_)
@@ -214,22 +230,60 @@ class _Collected:
             fed = Accumulator(column, kind, call.arguments, call.condition, type_)
             self.fed[slot] = fed
             self._values_of.setdefault(_slot(call), []).append(fed)
-            self._weight(call)
+            self._weight(call.arguments, call.condition)
         return self.fed[slot].column
 
     def _extremum(self, function: AggregateFunction) -> Call:
         slot = (function.name, *_slot(function))
-        if slot not in self.extrema:
+        if slot not in self.valued:
             (argument,) = function.arguments
-            name = self._argument(argument, function.condition)
-            self.extrema[slot] = Extremum(
-                pa.field(name, to_arrow(argument.type)),
-                self._weight(function),
-                f"e{len(self.extrema)}",
+            self.valued[slot] = Extremum(
+                self._field(argument, function.condition),
+                self._weight(function.arguments, function.condition),
+                f"e{len(self.valued)}",
                 End.MIN if function.name == "min" else End.MAX,
                 self.append_only,
             )
-        return Call(function, self.extrema[slot].result, ROWS)
+        return Call(function, self.valued[slot].result, ROWS)
+
+    def _float_sum(self, function: AggregateFunction) -> str:
+        slot = ("float sum", *_slot(function))
+        if slot not in self.valued:
+            (argument,) = function.arguments
+            self.valued[slot] = FloatSum(
+                self._field(argument, function.condition),
+                self._weight(function.arguments, function.condition),
+                f"e{len(self.valued)}",
+            )
+        return self.valued[slot].result
+
+    def _picked(self, function: AggregateFunction, pick: Pick) -> Call:
+        key = pick.by and (pick.by.expression.identity, pick.by.descending)
+        slot = ("picked", key, pick.last, pick.skips_nulls, *_slot(function))
+        if slot not in self.valued:
+            counted = [] if pick.by is None else [pick.by.expression]
+            counted += [pick.value] if pick.skips_nulls else []
+            value = self._field(pick.value, function.condition)
+            order = [] if pick.by is None else [pick.by]
+            order += [SortKey(tie, pick.last, not pick.last) for tie in self.ties]
+            order = order or [SortKey(pick.value, pick.last, not pick.last)]
+            fields = {value.name: value}
+            by: dict[str, OrderBy] = {}
+            for key in order:
+                own = self._field(key.expression, function.condition)
+                fields[own.name] = own
+                by.setdefault(own.name, OrderBy(own.name, key.descending, key.nulls_first))
+            self.valued[slot] = Picked(
+                pa.schema(list(fields.values())),
+                tuple(by.values()),
+                self._weight(tuple(counted), function.condition),
+                f"e{len(self.valued)}",
+                self.append_only,
+            )
+        return Call(function, self.valued[slot].result, ROWS)
+
+    def _field(self, value: Expression, condition: Expression | None) -> pa.Field:
+        return pa.field(self._argument(value, condition), to_arrow(value.type))
 
     def _argument(self, value: Expression, condition: Expression | None) -> str:
         if value.passes is not None:
@@ -238,20 +292,25 @@ class _Collected:
         column = f"v{len(self.arguments)}"
         return self.arguments.setdefault(slot, Argument(column, value, condition)).column
 
-    def _weight(self, call: AggregateFunction) -> str:
-        slot = _slot(call)
+    def _weight(self, arguments: tuple[Expression, ...], condition: Expression | None) -> str:
+        """Return the weight of a row for a part: 0 if an argument is NULL."""
+        slot = _key(arguments, condition)
         if slot not in self._weights_of:
             column = f"w{len(self.weights)}"
             self._weights_of[slot] = column
             self.weights[column] = Accumulator(
-                column, SumKind.COUNT, call.arguments, call.condition, LongType()
+                column, SumKind.COUNT, arguments, condition, LongType()
             )
         return self._weights_of[slot]
 
 
 def _slot(call: AggregateFunction) -> _Slot:
-    identities = tuple(argument.identity for argument in call.arguments)
-    return (identities, call.condition and call.condition.identity)
+    return _key(call.arguments, call.condition)
+
+
+def _key(arguments: tuple[Expression, ...], condition: Expression | None) -> _Slot:
+    identities = tuple(argument.identity for argument in arguments)
+    return (identities, condition and condition.identity)
 
 
 def _sum_type(argument: Expression) -> LongType | DecimalType:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InnerJoin,
         Integrate,
         Matches,
+        NearRows,
         OuterJoin,
         Quarantine,
         Recursion,
@@ -196,14 +197,16 @@ class ComparedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recompute:
-    """Groups whose value Spark recomputes from all of their rows if one of these has changed.
+    """Groups whose value Spark recomputes if a row has changed, from all rows or those nearby.
+
+    ``reason`` says why from all rows; it is empty where the operator finds the rows nearby.
 
     The operator's columns are named ``x0``, ``x1``, ... by the position of the child's attributes.
     """
 
     name: str
     plan: plan.Aggregate | plan.Window
-    operator: TouchedGroups
+    operator: TouchedGroups | NearRows
     arrangements: tuple[ArrangementId, ...]
     reason: str
     child: Node

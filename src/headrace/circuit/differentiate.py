@@ -6,7 +6,7 @@ arrangements; an :class:`~headrace.operators.Integrate` at the root stores the v
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -52,11 +52,13 @@ from headrace.operators import (
     Emits,
     FirstRows,
     Fold,
+    FrameReach,
     GlobalAggregate,
     GroupAggregate,
     InnerJoin,
     Integrate,
     Matches,
+    NearRows,
     OuterJoin,
     Pairs,
     Quarantine,
@@ -214,8 +216,7 @@ class _Builder:
                 feedback, layout = self.loops[query.number]
                 return Feedback(query, layout, feedback)
             case plan.Window():
-                reason = "window functions read all rows of their partition"
-                return self.recompute(query, query.partition, reason, always=False)
+                return self.window(query)
 
     def join(self, query: plan.Join) -> Join | Match:
         left, right = self.node(query.left), self.node(query.right)
@@ -298,7 +299,7 @@ class _Builder:
         child = self.node(query.child)
         name = self.name("aggregate")
         append_only = is_append_only(query.child, self.only_grows)
-        accumulators = accumulators_of(query.functions, append_only=append_only)
+        accumulators = accumulators_of(query.functions, query.ties, append_only=append_only)
         keys = [pa.field(f"g{i}", to_arrow(e.type)) for i, e in enumerate(query.grouping)]
         layout = Layout(
             key=tuple(key.name for key in keys),
@@ -379,6 +380,27 @@ class _Builder:
         kept = (ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.published"))
         return Recompute(name, query, operator, kept[: len(operator.layouts)], reason, child)
 
+    def window(self, query: plan.Window) -> Recompute:
+        near = query.near
+        if near is None:
+            reason = "its window functions may depend on all rows of their partition"
+            return self.recompute(query, query.partition, reason, always=False)
+        child = self.node(query.child)
+        name = self.name("near")
+        bounds = (*near.lowers, *near.uppers)
+        layout, names = bounded_layout("x", query.child.attributes, query.partition, near, bounds)
+        count = len(near.lowers)
+        reach = FrameReach(
+            near.before,
+            near.after,
+            names[:count],
+            names[count:],
+            bool(near.counted),
+            near.peers,
+        )
+        kept = (ArrangementId(f"{name}.rows"),)
+        return Recompute(name, query, NearRows(layout, reach), kept, "", child)
+
     def name(self, kind: str) -> str:
         self.count += 1
         return f"{self.build}/{kind}{self.count}"
@@ -410,6 +432,26 @@ def side_layout(
         by.append(OrderBy(stored, sort.descending, sort.nulls_first))
     summed = pa.schema([_WEIGHT_FIELD])
     return Layout(tuple(names), pa.schema(fields), summed, tuple(by))
+
+
+def bounded_layout(
+    prefix: str,
+    attributes: tuple[plan.Attribute, ...],
+    keys: tuple[plan.Expression, ...],
+    near: plan.Near,
+    bounds: tuple[plan.Expression, ...],
+) -> tuple[Layout, tuple[str, ...]]:
+    """Return :func:`side_layout` with the bounds of frames, and the names of their columns."""
+    layout = side_layout(prefix, attributes, keys, near.order)
+    own = {attribute.id: f"{prefix}{i}" for i, attribute in enumerate(attributes)}
+    more, names = {}, []
+    for i, bound in enumerate(bounds):
+        stored = own.get(bound.passes) if bound.passes is not None else None
+        names.append(stored or f"{prefix}b{i}")
+        if stored is None:
+            more[names[-1]] = pa.field(names[-1], to_arrow(bound.type))
+    columns = pa.schema([*layout.columns, *more.values()])
+    return replace(layout, columns=columns), tuple(names)
 
 
 def _own(prefix: str, attributes: tuple[plan.Attribute, ...]) -> list[str]:

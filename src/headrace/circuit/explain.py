@@ -31,6 +31,7 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
+from headrace.operators import NearRows
 from headrace.types import ArrangementId, RelationId
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def summary(circuit: Circuit) -> str:
 
 
 def _recomputation(circuit: Circuit) -> str:
-    recomputed = [node for node in circuit.stateful() if isinstance(node, Recompute)]
+    recomputed = [n for n in circuit.stateful() if isinstance(n, Recompute) and n.reason]
     if not recomputed:
         return "No part is recomputed: the work of an epoch is proportional to its changes."
     whole = sum(not node.operator.layout.key for node in recomputed)
@@ -386,6 +387,10 @@ def _cost(node: Stateful) -> str:
                 "one row stored by its bound; if the value changes, the rows between the old and"
                 " the new value; no recompute"
             )
+        case Recompute(operator=NearRows(reach=reach)) if reach.running:
+            return "recomputes the rows after it in its group, since each counts those before it"
+        case Recompute(operator=NearRows()):
+            return "reads the rows near it, and recomputes those that have it in their frame"
         case Recompute():
             scope = "its group," if node.operator.layout.key else "all rows, which are one group,"
             return f"recomputes {scope} since {node.reason}"

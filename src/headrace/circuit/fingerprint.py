@@ -51,6 +51,7 @@ VERSIONS: Final[dict[str, int]] = {
     "InnerJoin": 1,
     "Integrate": 1,
     "Matches": 1,
+    "NearRows": 1,
     "OuterJoin": 1,
     "Quarantine": 1,
     "Recursion": 1,

@@ -33,7 +33,7 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import Extremum, InnerJoin
+from headrace.operators import Distinct, Extremum, InnerJoin
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -229,6 +229,8 @@ class _Search:
         if len(totals) < len(names):
             return None
         found = [KeptState(kept.arrangements[0], kept.operator.layouts[0], {**keys, **totals})]
+        if not all(map(_keeps_values, own.accumulators.parts)):
+            return None
         for weight in own.accumulators.weights:
             parts = [part for part in own.accumulators.parts if part.weight == weight.column]
             chosen = _with_values_of(parts, kept, weights.get(self._slot(own, weight)))
@@ -247,9 +249,15 @@ class _Search:
         return of.kind, self.numbers.of_expressions(node.plan.child, over)
 
 
+def _keeps_values(part: Part) -> bool:
+    """Whether a part keeps the values of its arguments, and nothing else."""
+    return isinstance(part, Distinct | Extremum)
+
+
 def _with_values_of(parts: list[Part], kept: Aggregate, weight: str | None) -> list[int] | None:
     """Return the kept parts of a weight, by position, that have all values of some parts."""
-    among = {i: part for i, part in enumerate(kept.accumulators.parts) if part.weight == weight}
+    every = enumerate(kept.accumulators.parts)
+    among = {i: part for i, part in every if part.weight == weight and _keeps_values(part)}
     whole = [i for i, part in among.items() if not _is_one(part)]
     if whole:
         return whole[:1]

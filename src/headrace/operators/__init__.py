@@ -1,6 +1,14 @@
 """The stateful operators: pure functions of input deltas and state that return an output delta."""
 
-from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
+from headrace.operators.aggregate_parts import (
+    Distinct,
+    End,
+    Extremum,
+    FloatSum,
+    Part,
+    Picked,
+    ValuePart,
+)
 from headrace.operators.compared import BOUND, VALUE, Compared
 from headrace.operators.emits import FLAG, Emits
 from headrace.operators.first_rows import FirstRows
@@ -16,10 +24,10 @@ from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, arrived_in, held_back
 from headrace.operators.recursion import Recursion
-from headrace.operators.row_kinds import ROW, RowKind
+from headrace.operators.row_kinds import ROW, VERSION, RowKind
 from headrace.operators.semi_join import SemiJoin
 from headrace.operators.temporal import CLOCK, Temporal
-from headrace.operators.touched_groups import PRESENT, VERSION, TouchedGroups
+from headrace.operators.touched_groups import PRESENT, TouchedGroups
 from headrace.operators.unique_key import Violation, violation
 from headrace.operators.upsert import OFFSET, Upsert
 
@@ -48,6 +56,7 @@ __all__ = [
     "End",
     "Extremum",
     "FirstRows",
+    "FloatSum",
     "Fold",
     "FoldFunction",
     "FrameReach",
@@ -60,6 +69,7 @@ __all__ = [
     "OuterJoin",
     "Pairs",
     "Part",
+    "Picked",
     "Quarantine",
     "Recursion",
     "RowKind",
@@ -69,6 +79,7 @@ __all__ = [
     "Temporal",
     "TouchedGroups",
     "Upsert",
+    "ValuePart",
     "Violation",
     "arrived_in",
     "counts_layout",

@@ -1,4 +1,4 @@
-"""The parts of an aggregate that are not sums: ``DISTINCT`` arguments, ``min``, ``max``.
+"""The parts of an aggregate with a state of their own: ``DISTINCT``, ``min``, ``max_by``, floats.
 
 A part has its own arrangement: the values of its arguments, by group, with the number of rows that
 have them. It has no NULLs: a row counts for a part with the weight in the part's own input column,
@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
+from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
+from headrace.zset.exact_floats import digits_of, float_sums
 from headrace.zset.sums import halves, negated
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
-    from headrace.spine import Around, Spine
+    from headrace.spine import Around
     from headrace.zset.equality import Ints
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
@@ -131,32 +133,164 @@ class Extremum:
         ``groups`` has one row for each group of ``given``, sorted by hash. The delta is
         consolidated.
         """
-        layout = before.layout
-        change = _counted(layout, self.weight, given)
-        retracted = change.filter(change.weights < 0)
-        if retracted.rows and self.append_only:
-            raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
-        _check_counts(before.weights_of(retracted) + retracted.weights)
-        around = before.first_rows_around(change, groups.hashes, groups.keys, 1)
-        old, new = around.before.weights, around.after.weights
-        if self.append_only:
-            change = around.weighed(layout, (new != 0) - old)
-        return (
-            change,
-            self._values(around, old, groups.rows),
-            self._values(around, new, groups.rows),
-        )
-
-    def _values(self, around: Around, weights: Ints, groups: int) -> pa.Array:
-        """Return the value found for each group, NULL if none was found."""
-        shown = weights.nonzero()[0]
-        positions = np.full(groups, -1, np.int64)
-        positions[around.probes[shown]] = around.at[shown]
-        values = column(around.source.table, self.argument.name)
-        return values.take(pa.array(positions, mask=positions < 0))
+        return _first_values(self, given, groups, before)
 
 
-Part: TypeAlias = Distinct | Extremum
+@dataclass(frozen=True)
+class Picked:
+    """``max_by(a, b)``, ``min_by(a, b)``, ``first(a)``, ``last(a)``: the value of the first row.
+
+    ``arguments`` are input columns: the value, then the columns of the ``order`` that are not it,
+    which settle which row is the first. ``weight`` is the input column with the weight of a row for
+    this part; ``result`` is the output column. With ``append_only``, no row is ever retracted, and
+    only the first one is kept.
+
+    Cost per epoch: as that of an :class:`Extremum`.
+    """
+
+    arguments: pa.Schema
+    order: tuple[OrderBy, ...]
+    weight: str
+    result: str
+    append_only: bool = False
+
+    @property
+    def argument(self) -> pa.Field:
+        """The input column of the value."""
+        return self.arguments.field(0)
+
+    @property
+    def field(self) -> pa.Field:
+        """The output column: NULL if no row of the group counts."""
+        return pa.field(self.result, self.argument.type)
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The accumulators that this part feeds: none."""
+        return ()
+
+    def layout(self, groups: Layout) -> Layout:
+        """Return the layout of the values: by group, in the order."""
+        columns = pa.schema([*groups.columns, *self.arguments])
+        return Layout(groups.key, columns, _WEIGHTS, self.order)
+
+    def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
+        """Return the delta of the values, and the one picked of each group before and after.
+
+        ``groups`` is that of :meth:`Extremum.change`.
+        """
+        return _first_values(self, given, groups, before)
+
+
+@dataclass(frozen=True)
+class FloatSum:
+    """``sum(a)`` of floats, exact: the float nearest to the sum, whatever the order of the rows.
+
+    ``argument`` is an input column of floats; ``weight`` is the input column with the weight of a
+    row for this part; ``result`` is the output column. State: the digits of the sum, by group.
+
+    Cost per epoch: O(log n) per group and value touched, and the digits of the groups: as many as
+    the exponents of the values are apart, at most 69 however many rows there are.
+    """
+
+    argument: pa.Field
+    weight: str
+    result: str
+
+    @property
+    def field(self) -> pa.Field:
+        """The output column: NULL if all rows of the group that count are zero."""
+        return pa.field(self.result, pa.float64())
+
+    @property
+    def arguments(self) -> pa.Schema:
+        """The input columns."""
+        return pa.schema([self.argument])
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The accumulators that this part feeds: none."""
+        return ()
+
+    def layout(self, groups: Layout) -> Layout:
+        """Return the layout of the digits: by group, with the number of values that have one."""
+        columns = pa.schema([*groups.columns, pa.field(_PLACE, pa.int64())])
+        return Layout(groups.key, columns, pa.schema([*_WEIGHTS, pa.field(_DIGIT, pa.int64())]))
+
+    def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
+        """Return the delta of the digits, and the sum of each group before and after.
+
+        ``groups`` is that of :meth:`Extremum.change`.
+        """
+        change = self._digits(given, before.layout)
+        old = before.lookup(groups.hashes, groups.keys)
+        added = Spine(before.layout).plus(change).lookup(groups.hashes, groups.keys)
+        new = np.concatenate([old[0], added[0]]), old[1].plus(added[1])
+        if (before.weights_of(change) + change.weights < 0).any():
+            raise _miscounted("The input of the aggregate deletes a value that was never inserted.")
+        return change, _float_sums(groups.rows, *old), _float_sums(groups.rows, *new)
+
+    def _digits(self, given: ZSet, layout: Layout) -> ZSet:
+        """Return the consolidated digits of the rows that count."""
+        weights = numbers(given.table, self.weight)
+        counted = weights.nonzero()[0]
+        values = column(given.table, self.argument.name).take(pa.array(counted))
+        floats = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        rows, places, digits = digits_of(floats)
+        weights, rows = weights[counted][rows], counted[rows]
+        own = {
+            _PLACE: pa.array(places),
+            WEIGHT: pa.array(weights),
+            _DIGIT: pa.array(digits * weights),
+        }
+        taken = pa.array(rows)
+        columns = [
+            own[name] if name in own else column(given.table, name).take(taken)
+            for name in layout.schema.names
+        ]
+        return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema)).consolidated()
+
+
+Part: TypeAlias = Distinct | Extremum | Picked | FloatSum
+ValuePart: TypeAlias = Extremum | Picked | FloatSum
+"""The parts with a result of their own."""
+
+_PLACE, _DIGIT = "__place", "__digit"
+"""The columns of a digit of a sum of floats."""
+
+
+def _first_values(
+    part: Extremum | Picked, given: ZSet, groups: ZSet, before: Spine
+) -> tuple[ZSet, pa.Array, pa.Array]:
+    """Return the delta of the values of a part, and the first of each group before and after."""
+    layout = before.layout
+    change = _counted(layout, part.weight, given)
+    retracted = change.filter(change.weights < 0)
+    if retracted.rows and part.append_only:
+        raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
+    _check_counts(before.weights_of(retracted) + retracted.weights)
+    around = before.first_rows_around(change, groups.hashes, groups.keys, 1)
+    old, new = around.before.weights, around.after.weights
+    if part.append_only:
+        change = around.weighed(layout, (new != 0) - old)
+    values = column(around.source.table, part.argument.name)
+    return change, *(_values(values, around, each, groups.rows) for each in (old, new))
+
+
+def _values(values: pa.Array, around: Around, weights: Ints, groups: int) -> pa.Array:
+    """Return the value found for each group, NULL if none was found."""
+    shown = weights.nonzero()[0]
+    positions = np.full(groups, -1, np.int64)
+    positions[around.probes[shown]] = around.at[shown]
+    return values.take(pa.array(positions, mask=positions < 0))
+
+
+def _float_sums(groups: int, probes: Ints, digits: ZSet) -> pa.Array:
+    """Return the sum of each group as a float, NULL without digits."""
+    places, found = numbers(digits.table, _PLACE), numbers(digits.table, _DIGIT)
+    values = np.zeros(groups, np.int64)
+    np.add.at(values, probes, digits.weights)
+    return pa.array(float_sums(groups, probes, places, found), mask=values == 0)
 
 
 def with_zeros(layout: Layout, given: dict[str, pa.Array], rows: int) -> ZSet:

@@ -6,7 +6,8 @@ the output needs the old totals. For the groups touched, with ``n`` the number o
     Δ answer = [n + Δn > 0] (total + Δ) - [n > 0] total
 
 An aggregate that is not a sum is a *part*, with its own arrangement: ``Distinct`` turns added and
-removed values into increments; ``Extremum`` finds the first value before and after.
+removed values into increments; ``Extremum`` and ``Picked`` find the first value before and after,
+and ``FloatSum`` adds up exactly.
 
 State: the number of rows and the accumulators, by group, which the spine sums; then the values
 of each part, by group.
@@ -24,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.aggregate_parts import Distinct, Extremum, Part, with_zeros
+from headrace.operators.aggregate_parts import Distinct, Part, ValuePart, with_zeros
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, same
 from headrace.zset.sums import is_zero
@@ -49,7 +50,7 @@ class GroupAggregate(StatefulOperator):
     the other sums are the accumulators. The input is a table of ``increments``, one per row or
     already summed. The output has ``__hash``, the key columns, ``__weight`` (-1 for an old row, +1
     for a new one), ``__rows`` (int64), the accumulators with their totals, and one column for each
-    :class:`Extremum`, in the order of the parts. At most two rows per group touched; none for a
+    part with a result, in the order of the parts. At most two rows per group touched; none for a
     group in which nothing changes.
     """
 
@@ -161,15 +162,15 @@ def _step(
         if isinstance(part, Distinct):
             updates[index], fed = part.change(given, layout, before[index + 1])
             increments.append(fed)
-    extrema = {i: part for i, part in enumerate(parts) if isinstance(part, Extremum)}
-    groups, change = _touched(ZSet.sum_of(layout, increments), marked=bool(extrema))
+    valued = {i: part for i, part in enumerate(parts) if isinstance(part, ValuePart)}
+    groups, change = _touched(ZSet.sum_of(layout, increments), marked=bool(valued))
     probes, found = before[0].lookup(groups.hashes, groups.keys)
     old = _Groups(probes, found)
     new = _after(old, change)
     changed = np.zeros(groups.rows, np.bool_)
     changed[change.at] = True
     results: list[tuple[pa.Array, pa.Array]] = []
-    for index, part in extrema.items():
+    for index, part in valued.items():
         updates[index], *both = part.change(given, groups, before[index + 1])
         changed |= ~same(*both)
         results.append((both[0], both[1]))
@@ -254,7 +255,7 @@ def _check_extrema(new: _Groups, results: list[pa.Array]) -> None:
     present = pa.array(new.at[new.totals.weights > 0])
     for result in results:
         if len(result) - result.null_count > len(present) - result.take(present).null_count:
-            raise _leftover("a group without rows has a minimum or maximum")
+            raise _leftover("a group without rows has a minimum or maximum, or a picked value")
 
 
 def _leftover(primary: str) -> HeadraceError:
@@ -274,7 +275,7 @@ def _answer_schema(layout: Layout, parts: tuple[Part, ...]) -> pa.Schema:
             pa.field(WEIGHT, whole, nullable=False),
             pa.field(ROWS, whole, nullable=False),
             *(f.with_nullable(nullable=False) for f in layout.summed if f.name != WEIGHT),
-            *(part.field for part in parts if isinstance(part, Extremum)),
+            *(part.field for part in parts if isinstance(part, ValuePart)),
         ]
     )
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
-from headrace.operators.touched_groups import VERSION
+from headrace.operators.row_kinds import VERSION
 from headrace.spine import pairs_of, weights_between
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes, same_pairs
 from headrace.zset.order import order_keys, ordered
@@ -211,7 +211,7 @@ class NearRows(StatefulOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """The slice of each probe: ``[begin, end)``, of which the rows ``[first, last)`` are reached."""
+    """The slice of each probe, ``[begin, end)``; the rows ``[first, last)`` of it are reached."""
 
     probes: Ints
     begin: Ints
@@ -235,9 +235,9 @@ class _Around:
     """The rows around changed rows, the *probes*, each once: group by group, in order.
 
     Their positions are ``at`` in ``source``; ``old`` and ``new`` are their weights before and after
-    the epoch. Of each probe, ``probes`` has the index among these rows, ``starts`` and ``stops`` the
-    bounds of its group, ``low`` and ``high`` the first and the last index between which no row is
-    missing. Its group has more rows before ``low`` if it is ``open_left``, and after ``high`` if it
+    the epoch. Of each probe, ``probes`` has the index among these rows, ``starts`` and ``stops``
+    the bounds of its group, ``low`` and ``high`` the first and the last index between which no row
+    is missing. Its group has more rows before ``low`` if it is ``open_left``, and after ``high`` if it
     is ``open_right``. If rows are ``mixed``, those of one hash are of several keys.
     """
 
@@ -296,8 +296,8 @@ class _Around:
             bounds[group + 1],
             low,
             high,
-            (near.left >= 0).any(axis=0),
-            (near.right >= 0).any(axis=0),
+            np.asarray((near.left >= 0).any(axis=0)),
+            np.asarray((near.right >= 0).any(axis=0)),
             mixed,
         )
 

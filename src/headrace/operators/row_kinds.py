@@ -19,3 +19,7 @@ class RowKind(IntEnum):
     """A row of the right alone, whose pairs are yet to be counted."""
     SETTLED = 3
     """A row of one side whose pairs have been counted: it is part of the result."""
+
+
+VERSION = "__version"
+"""The output column with the version of a row: before the epoch (0) or after it (1)."""

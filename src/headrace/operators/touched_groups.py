@@ -23,13 +23,11 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
+from headrace.operators.row_kinds import VERSION
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
-
-VERSION = "__version"
-"""The output column with the version of a row: before the epoch (0) or after it (1)."""
 
 PRESENT = "__present"
 """The output column that is false for a placeholder row, which only makes its group exist."""

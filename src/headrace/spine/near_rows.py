@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.zset.equality import Ints
 
+
 @dataclass(frozen=True, slots=True)
 class Near:
     """Rows of several runs near some probes, one run after the other, each row of a run once.
@@ -62,8 +63,8 @@ def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Ne
     sizes = stops - starts
     block = np.cumsum(fresh(probes.hashes)) - 1
     asked = np.bincount(block)[block]
-    few = np.minimum(sizes, back) + np.minimum(sizes, ahead)  # what is unlimited is a large number
-    whole = (sizes <= few + NARROW) | (asked * np.log2(np.maximum(sizes, 1)) >= sizes)
+    few = np.minimum(back, ahead) + NARROW  # what is unlimited is a large number
+    whole = (sizes <= few) | (asked * np.log2(np.maximum(sizes, 1)) >= sizes)
     lows, highs = np.where(whole, 0, starts), np.where(whole, 0, stops)
     read = searched(runs, probes, lows.reshape(-1), highs.reshape(-1))
     first = np.where(whole, starts, np.maximum(starts, lows - np.minimum(lows, back)))

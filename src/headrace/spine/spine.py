@@ -257,8 +257,8 @@ class Spine:
     def near(self, probes: ZSet, back: Ints, ahead: Ints) -> Near:
         """Return the rows of the same hashes that are near some rows, in the order of the layout.
 
-        Of each run, these are ``back`` rows before each of the consolidated rows, and ``ahead`` after
-        it. O(log n) for each row and run, plus the rows returned.
+        Of each run, these are ``back`` rows before each of the consolidated rows, and ``ahead``
+        after it. O(log n) for each row and run, plus the rows returned.
         """
         if not self.layout.order:
             raise HeadraceError(Code.INTERNAL, "an arrangement without order has no rows nearby")

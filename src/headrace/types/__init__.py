@@ -1,6 +1,6 @@
 """Small shared value types: identifiers, row schemas, and Spark's names for types."""
 
-from pyspark.sql.types import DataType, DecimalType, LongType, TimestampType
+from pyspark.sql.types import DataType, DecimalType, DoubleType, LongType, TimestampType
 
 from headrace.types.identifiers import (
     ArrangementId,
@@ -37,6 +37,7 @@ __all__ = [
     "DataType",
     "DecimalType",
     "DirtyId",
+    "DoubleType",
     "Epoch",
     "EvidenceId",
     "FrontierId",

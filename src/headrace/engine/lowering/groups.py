@@ -9,6 +9,7 @@ columns, so that equal groups have equal results, independently of the order in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BooleanType, LongType
@@ -17,11 +18,20 @@ from headrace.catalyst import plan
 from headrace.catalyst.scala import items
 from headrace.engine.lowering.assembly import Assembly, Frame
 from headrace.engine.lowering.restored import StateShare
-from headrace.operators import FOLDED, PRESENT, VERSION
+from headrace.operators import (
+    BEFORE,
+    FOLDED,
+    PRESENT,
+    REACHED,
+    SLICE,
+    VERSION,
+    FrameReach,
+    NearRows,
+)
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import First, FoldedRows, Recompute
@@ -35,6 +45,20 @@ class _Touched:
     plan: Any
     version: Any
     present: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Slices:
+    """The rows of slices around changes, under the ids of their attributes."""
+
+    plan: Any
+    version: Any
+    slice: Any
+    reached: Any
+    before: Any | None
+
+
+_MARKS = (VERSION, SLICE, REACHED, BEFORE)
 
 
 def recomputed(assembly: Assembly, node: Recompute, below: Frame | StateShare) -> Frame:
@@ -90,6 +114,7 @@ def _arranged(
     keys: Sequence[plan.Expression],
     order: list[tuple[Any, DataType]],
     below: Frame | StateShare,
+    bounds: Mapping[str, plan.Expression] = MappingProxyType({}),
 ) -> tuple[Any, list[tuple[str, DataType]]]:
     """Name the columns that the operator stores, and send rows to the partition of their group.
 
@@ -102,6 +127,8 @@ def _arranged(
         found.setdefault(name, (key.handle, key.type))
     for by, value in zip(layout.order, order, strict=True):
         found.setdefault(by.name, value)
+    for name, bound in bounds.items():
+        found.setdefault(name, (bound.handle, bound.type))
     names = layout.columns.names
     columns = [(name, found[name][0]) for name in names]
     kept = [(name, found[name][1]) for name in names]
@@ -140,19 +167,25 @@ def _touched(
 
 
 def _together(
-    assembly: Assembly, rows: Any, keys: list[Any], order: list[Any], *, ordered: bool
+    assembly: Assembly,
+    rows: Any,
+    keys: list[Any],
+    marks: list[Any],
+    order: list[Any],
+    *,
+    ordered: bool,
 ) -> Any:
     """Move each group to one partition by Spark's own hash; ``ordered``: sort its rows.
 
-    ``keys`` end with the version, in which rows of one group may differ. Rows are sorted by the
-    keys, then ``order``, then all other columns.
+    In ``marks``, such as the version, rows of one group may differ. Rows are sorted by the keys and
+    the marks, then ``order``, then all other columns.
     """
     transplant = assembly.transplant
-    if len(keys) == 1:
+    if not keys:
         rows = transplant.gather(rows)
     elif assembly.partitions > 1:
-        rows = transplant.hashed(rows, keys[:-1], assembly.partitions)
-    return transplant.sorted(rows, keys, order) if ordered else rows
+        rows = transplant.hashed(rows, keys, assembly.partitions)
+    return transplant.sorted(rows, [*keys, *marks], order) if ordered else rows
 
 
 def _aggregate(
@@ -173,7 +206,7 @@ def _aggregate(
     ordered = any(call.ordered for call in query.functions)
     order = [] if query.session is None else [transplant.scala.ascending(grouping[query.session])]
     order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
-    rows = _together(assembly, rows, [*keys, touched.version], order, ordered=ordered)
+    rows = _together(assembly, rows, keys, [touched.version], order, ordered=ordered)
     condition = touched.present if node.operator.is_global else None
     calls = [transplant.call(f, condition) for f in query.functions]
     whole = transplant.aggregate([*grouping, touched.version], calls, rows)
@@ -185,15 +218,70 @@ def _window(
     assembly: Assembly, node: Recompute, query: plan.Window, below: Frame | StateShare
 ) -> Frame:
     transplant = assembly.transplant
-    touched = _touched(assembly, node, query.partition, below)
     partition = [key.handle for key in query.partition]
     order = items(query.handle.orderSpec())
     order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
-    keys = [*partition, touched.version]
-    rows = _together(assembly, touched.plan, keys, order, ordered=True)
-    windowed = transplant.window(query.handle, keys, rows)
     named = [a.handle for a in query.attributes]
+    if query.near is not None:
+        slices = _sliced(assembly, node, query, query.near, below)
+        marks = [slices.version, slices.slice]
+        rows = _together(assembly, slices.plan, partition, marks, order, ordered=True)
+        windowed = _counted(transplant, query, slices, [*partition, *marks], rows)
+        reached = transplant.filter(slices.reached, windowed)
+        return _weighted(transplant, named, slices.version, reached)
+    touched = _touched(assembly, node, query.partition, below)
+    marks = [touched.version]
+    rows = _together(assembly, touched.plan, partition, marks, order, ordered=True)
+    windowed = transplant.window(query.handle, [*partition, *marks], rows)
     return _weighted(transplant, named, touched.version, windowed)
+
+
+def _sliced(
+    assembly: Assembly,
+    node: Recompute,
+    query: plan.Window,
+    near: plan.Near,
+    below: Frame | StateShare,
+) -> _Slices:
+    transplant, operator, long = assembly.transplant, node.operator, LongType()
+    order = [(key.expression.handle, key.expression.type) for key in near.order]
+    reach = operator.reach if isinstance(operator, NearRows) else FrameReach()
+    names = (*reach.lowers, *reach.uppers)
+    bounds = dict(zip(names, (*near.lowers, *near.uppers), strict=True))
+    keyed, types = _arranged(assembly, node, query.partition, order, below, bounds)
+    types += [(VERSION, long), (SLICE, long), (REACHED, BooleanType())]
+    types += [(BEFORE, long)] if reach.running else []
+    inputs = ((HASH, *operator.layout.columns.names, WEIGHT),)
+    task = assembly.task(node.name, operator, node.arrangements, inputs, types)
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    named = _renamed(transplant, node.plan.child.attributes, output)
+    marks = [output[name] for name, _ in types if name in _MARKS]
+    plan_ = transplant.project([*named, *marks], rows)
+    return _Slices(plan_, output[VERSION], output[SLICE], output[REACHED], output.get(BEFORE))
+
+
+def _counted(
+    transplant: Transplant, query: plan.Window, slices: _Slices, keys: list[Any], rows: Any
+) -> Any:
+    """Add the values of functions; those that count rows count those before their slice too."""
+    near, before = query.near, slices.before
+    if near is None or before is None:
+        return transplant.window(query.handle, keys, rows)
+    functions, added = [], []
+    for each, attribute in zip(items(query.handle.windowExpressions()), query.added, strict=True):
+        if attribute.id not in near.counted:
+            functions.append(each)
+            added.append(attribute.handle)
+            continue
+        functions.append(transplant.alias(each.child(), attribute.name))
+        more = transplant.cast(before, attribute.type)
+        value = transplant.scala.expression("Add", functions[-1].toAttribute(), more)
+        added.append(transplant.alias(value, attribute.name, attribute.handle))
+    windowed = transplant.window(query.handle, keys, rows, functions)
+    own = [a.handle for a in query.child.attributes]
+    marks = [slices.version, slices.reached]
+    return transplant.project([*own, *added, *marks], windowed)
 
 
 def _weighted(transplant: Transplant, named: list[Any], version: Any, below: Any) -> Frame:

@@ -227,7 +227,7 @@ class Nodes:
         types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
         types += [(WEIGHT, long), (ROWS, long)]
         types += [(a.column, a.type) for a in kept.columns]
-        types += [(name, value.type) for name, value in kept.extrema]
+        types += kept.values
         inputs = (tuple(layout.schema.names),)
         task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
         grouped = self.assembly.stepped(task, keyed, types)
@@ -250,7 +250,9 @@ class Nodes:
         columns += [(a.column, self._value(a)) for a in kept.arguments]
         passed = [key.passes for key in query.grouping]
         there = bool(keys) and below.is_by(node.child.plan, passed)
-        return self.assembly.keyed(below, keys, columns, added, there=there, totals=summed)
+        # Spark would group by the values: -0.0 would become 0.0, and be shown so.
+        totals = None if kept.picks else summed
+        return self.assembly.keyed(below, keys, columns, added, there=there, totals=totals)
 
     def _summand(self, accumulator: Accumulator) -> Any | None:
         """Return the argument that an accumulator sums, or None if it counts rows."""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
-    DateType,
-    DayTimeIntervalType,
     DecimalType,
     IntegerType,
     NumericType,
@@ -21,12 +19,12 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.exact import INTEGERS, is_plain_text
+from headrace.catalyst.near import bound_by_distance
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import Scala, items, kind_of, maybe
 from headrace.catalyst.vectors import UnprovedError
 from headrace.catalyst.vectors.reader import (
     FLOATS,
-    TIMES,
     int_argument,
     is_comparable,
     is_constant,
@@ -253,23 +251,10 @@ class WindowCalls:
 
     def _distance(self, offset: Any) -> Distance:
         """Return a bound by value, which Spark computes: a value of the ORDER BY and an offset."""
-        require(offset, when=len(self.orders) == 1)
+        bound = bound_by_distance(self.scala, self.orders, offset)
         (order,) = self.orders
-        value, descending = order.child(), _direction(order)[0]
-        if descending:
-            offset = self.scala.expression("UnaryMinus", offset)
-        match type_of(value), type_of(offset):
-            case of, other if of == other and type(of) in (*INTEGERS, *FLOATS):
-                bound = self.scala.expression("Add", value, offset)
-            case DateType(), IntegerType():
-                bound = self.scala.expression("DateAdd", value, offset)
-            case of, DayTimeIntervalType() if isinstance(of, TIMES):
-                utc = self.scala.once("UTC", lambda: self.scala.option("UTC"))
-                bound = self.scala.expression("TimestampAddInterval", value, offset, utc)
-            case of, _:
-                raise UnprovedError(f"a distance of type {of.simpleString()}")
         by = OrderBy("", *_direction(order))
-        return Distance(self.column(value), self.column(bound), by)
+        return Distance(self.column(order.child()), self.column(bound), by)
 
     def column(self, expression: Any) -> int:
         """Return the position, among arguments, of an expression's column."""

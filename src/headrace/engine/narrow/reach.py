@@ -16,7 +16,7 @@ from headrace.engine.narrow.nodes import (
     nodes_of,
 )
 from headrace.engine.narrow.ways import operators_of
-from headrace.operators import Fold, TouchedGroups
+from headrace.operators import Fold, NearRows, TouchedGroups
 from headrace.runtime.ports import Reach
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def reach_of(node: RowsNode) -> Reach:
                 for task in operators_of(each.mapped.task):
                     if isinstance(task, GuardTask) or isinstance(task.operator, Fold):
                         return Reach.FEW
-                    if isinstance(task.operator, TouchedGroups):
+                    if isinstance(task.operator, TouchedGroups | NearRows):
                         found = Reach.WHOLE
             case Projected(evaluated=columns) | Filtered(condition=columns) if (
                 columns is not None and columns.crosses

@@ -10,7 +10,7 @@ from headrace.engine.jobs.worker import Chain, OperatorTask
 from headrace.engine.narrow.evaluated import of_catalyst
 from headrace.engine.narrow.exploded import Exploded
 from headrace.engine.narrow.nodes import DoubtfulNode, Filtered, JobNode, Projected, Task
-from headrace.operators import TouchedGroups
+from headrace.operators import NearRows, TouchedGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,7 +116,7 @@ def _recomputed(node: JobNode) -> str | None:
     """Return the operator that has found the groups that a job recomputes."""
     for below in node.below:
         for task in operators_of(below.mapped.task) if isinstance(below, Task) else ():
-            if isinstance(task.operator, TouchedGroups):
+            if isinstance(task.operator, TouchedGroups | NearRows):
                 return task.name
     return None
 
