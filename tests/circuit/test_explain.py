@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.explain import explain, summary
+from headrace.circuit.explain import explain, growing, summary
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +48,10 @@ LINES = {
     "SELECT g, median(x) AS m FROM t GROUP BY g": "per change: recomputes its group, since percentile(t.x, 0.5D, 1L) needs all rows of its group",
     "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: one round for each level that it reaches",
     "WITH RECURSIVE r(n) MAX RECURSION LEVEL 9 AS (SELECT k FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r": "Loop, up to level 8",
-    "SELECT sum(d) AS s FROM t": "recomputes all rows, which are one group, since sum(t.d) adds inexact numbers",
+    "SELECT stddev(d) AS s FROM t": "recomputes all rows, which are one group, since stddev(t.d) needs all rows",
+    "SELECT sum(d) AS s, max_by(x, k) AS m FROM t": "per change: one lookup of the totals of its group",
+    "SELECT lag(x) OVER (PARTITION BY g ORDER BY k) AS w FROM t": "per change: reads the rows near it, and recomputes those",
+    "SELECT rank() OVER (PARTITION BY g ORDER BY k) AS w FROM t": "per change: recomputes the rows after it in its group",
 }
 
 FIRST = "SELECT g, x FROM (SELECT *, {} OVER (PARTITION BY g ORDER BY x, k) AS n FROM t) WHERE {}"
@@ -80,6 +83,22 @@ def test_first_rows_are_numbered_only_where_their_numbers_matter(planned):
 def test_an_operator_is_explained(planned, query, line):
     text = "\n".join(explain(planned.circuit(query), planned.names.__getitem__, {}))
     assert line in text, text
+
+
+def test_what_makes_the_cost_of_a_change_grow_is_said_with_what_does_not(planned):
+    def said(query: str) -> tuple[str, ...]:
+        return growing(planned.circuit(query))
+
+    assert said("SELECT g, avg(d) AS a, max_by(x, k) AS m FROM t GROUP BY g") == ()
+    assert said("SELECT lag(x) OVER (PARTITION BY g ORDER BY k) AS w FROM t") == ()
+    assert said(FIRST.format("row_number()", "n <= 3")) == ()
+    (lists,) = said("SELECT g, sort_array(collect_list(x)) AS l FROM t GROUP BY g")
+    assert "its group, since collect_list(t.x) needs all rows of its group; a group for" in lists
+    (numbers,) = said("SELECT row_number() OVER (PARTITION BY g ORDER BY k) AS n FROM t")
+    assert "the rows after it" in numbers
+    assert "QUALIFY" in numbers
+    (shares,) = said("SELECT dense_rank() OVER (ORDER BY k) AS n FROM t")
+    assert "its partition, which is the whole input, since its window functions may" in shares
 
 
 def test_recomputation_is_announced(planned):

@@ -403,7 +403,7 @@ def test_an_input_that_only_grows_must_not_delete() -> None:
 
 def test_the_input_has_keys_then_arguments_then_sums_then_weights() -> None:
     assert GROUPS.increments.schema.names == [
-        *(HASH, "user", "s", "amount", "x", WEIGHT, "seen", "w0", "w2", "w1", "w3")
+        *(HASH, "user", "s", "amount", "x", WEIGHT, "seen", "w0", "w2", "w1", "w3", "w4")
     ]
     assert GROUPS.increments.key == ("user",)
     assert [layout.columns.names for layout in GROUPS.layouts] == [
@@ -413,6 +413,9 @@ def test_the_input_has_keys_then_arguments_then_sums_then_weights() -> None:
         ["user", "amount"],
         ["user", "x"],
         ["user", "s"],
+        ["user", "s", "x", "amount"],
+        ["user", "s", "amount"],
+        ["user", "__place"],
     ]
     plain = Layout(("user",), USER, SUMS)
     assert GroupAggregate(plain).increments == plain

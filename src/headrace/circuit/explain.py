@@ -118,6 +118,38 @@ def _recomputation(circuit: Circuit) -> str:
     return f"{sentence}; none recomputes its whole input."
 
 
+def growing(circuit: Circuit) -> tuple[str, ...]:
+    """Return what makes the cost of a change grow with the rows of a key, and what does not.
+
+    Sentences without a full stop, each once.
+    """
+    found = {_growth(n): None for n in circuit.stateful() if isinstance(n, Recompute)}
+    return tuple(each for each in found if each)
+
+
+def _growth(node: Recompute) -> str:
+    is_window = isinstance(node.plan, plan.Window)
+    group = "partition" if is_window else "group"
+    if isinstance(node.child, First) or not (node.reason or _is_running(node)):
+        return ""  # of first rows there are few
+    if not node.reason:
+        return (
+            "a change recomputes the rows after it in its partition, which all get other numbers;"
+            " QUALIFY row_number() <= k reads the first ones only"
+        )
+    whole = "" if node.operator.layout.key else ", which is the whole input"
+    less = (
+        "LAG, LEAD, row_number() and frames of some rows do not"
+        if is_window
+        else "a group for each day or hour keeps them few"
+    )
+    return f"a change recomputes its {group}{whole}, since {node.reason}; {less}"
+
+
+def _is_running(node: Recompute) -> bool:
+    return isinstance(node.operator, NearRows) and node.operator.reach.running
+
+
 def state(circuit: Circuit, sizes: Sizes) -> str:
     """Return a few sentences: the total of stored rows and bytes, and the shared parts."""
     own = circuit.arrangements()
@@ -387,7 +419,7 @@ def _cost(node: Stateful) -> str:
                 "one row stored by its bound; if the value changes, the rows between the old and"
                 " the new value; no recompute"
             )
-        case Recompute(operator=NearRows(reach=reach)) if reach.running:
+        case Recompute() if _is_running(node):
             return "recomputes the rows after it in its group, since each counts those before it"
         case Recompute(operator=NearRows()):
             return "reads the rows near it, and recomputes those that have it in their frame"

@@ -53,6 +53,8 @@ BEFORE = "__before"
 
 _ALL = np.int64(2**40)
 """More rows than any group has."""
+_SOME = 16
+"""How many rows are read at first on each side, if frames are bounded by value."""
 _MORE = 4
 """How many times more rows are read where those read were too few."""
 
@@ -121,7 +123,8 @@ class NearRows(StatefulOperator):
             return StepResult(self.schema.empty_table(), (change,))
         reach = self.reach
         block = np.cumsum(fresh(change.hashes)) - 1
-        most = np.full(int(block[-1]) + 1, reach.before + reach.after + 2)
+        some = reach.before + reach.after + (_SOME if reach.lowers else 2)
+        most = np.full(int(block[-1]) + 1, some)
         pending, parts, slices = np.arange(change.rows), [], 0
         while len(pending):
             probes = change.take(pending)
@@ -237,8 +240,8 @@ class _Around:
     Their positions are ``at`` in ``source``; ``old`` and ``new`` are their weights before and after
     the epoch. Of each probe, ``probes`` has the index among these rows, ``starts`` and ``stops``
     the bounds of its group, ``low`` and ``high`` the first and the last index between which no row
-    is missing. Its group has more rows before ``low`` if it is ``open_left``, and after ``high`` if it
-    is ``open_right``. If rows are ``mixed``, those of one hash are of several keys.
+    is missing. Its group has more rows before ``low`` if it is ``open_left``, and after ``high``
+    if it is ``open_right``. If rows are ``mixed``, those of one hash are of several keys.
     """
 
     source: ZSet

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import CONTINUOUS, PlainView, View
-from headrace.circuit.explain import counted
+from headrace.circuit.explain import counted, growing
 from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided
 from headrace.errors import Code, EvaluationError, HeadraceError, masked
 from headrace.parts.system_relations import refuse_system
@@ -128,6 +128,7 @@ class Views:
         note += "" if former is None else restarted_note(self.rebuilds.restart([former.id]))
         if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
             note += "; it is maintained as its inputs change, and cannot be written to"
+        note += "".join(f"; {each}" for each in growing(planned.circuit))
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {counted(total, 'change')}{note}{gone}"
 

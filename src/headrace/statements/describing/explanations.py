@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View
 from headrace.circuit import GivenKey, InferredKey
 from headrace.circuit.digest import digest
-from headrace.circuit.explain import counted, explain, state, summary
+from headrace.circuit.explain import counted, explain, growing, state, summary
 from headrace.dialects import index_base
 from headrace.errors import HeadraceError, Span
 from headrace.parts.epoch_records import per_change
@@ -131,7 +131,8 @@ class Explanations:
         lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, notes)
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
         taken = [] if existing is not None else self._taken_over(circuit, target)
-        lines += ["", state(circuit, stored), summary(circuit), *taken, *keyed]
+        costs = [f"{each[0].upper()}{each[1:]}." for each in growing(circuit)]
+        lines += ["", state(circuit, stored), summary(circuit), *costs, *taken, *keyed]
         return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
 
     def _taken_over(self, circuit: Circuit, target: Explainable) -> list[str]:
