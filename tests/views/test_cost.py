@@ -94,7 +94,7 @@ def test_a_change_costs_what_the_documentation_says(histories, place):
                 assert max(few, many) <= FEW, (query, change)
                 assert few, (query, change)
             elif said == "the rows after it":
-                assert SIZES[1] // 2 <= many <= 2 * SIZES[1] + FEW, (query, change)
+                assert SIZES[1] // 2 <= many <= 3 * SIZES[1] + FEW, (query, change)
             else:
                 assert SIZES[0] <= few <= 6 * SIZES[0] + FEW, (query, change)
                 assert SIZES[1] <= many <= 6 * SIZES[1] + FEW, (query, change)
@@ -105,6 +105,7 @@ def test_what_costs_more_is_said_when_a_view_is_made(histories):
         assert ("; a change recomputes " in message) == (COSTS[query] != "few"), message
 
 
+@pytest.mark.long
 def test_views_over_long_histories_equal_batch(histories):
     verdicts = [row[3] for row in histories.db.sql("VERIFY").fetchall()]
     assert len(verdicts) == len(histories.views)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import DateType, DayTimeIntervalType, IntegerType
 
 from headrace.catalyst.exact import INTEGERS
-from headrace.catalyst.plan import Near, SortKey
+from headrace.catalyst.plan import NearFrames, SortKey
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of, within
 from headrace.catalyst.vectors import UnprovedError
@@ -33,7 +33,7 @@ _FIRST, _LAST = "UnboundedPreceding$", "UnboundedFollowing$"
 
 def near_rows(
     pieces: Pieces, node: Any, order: tuple[SortKey, ...] | None, ties: tuple[SortKey, ...]
-) -> Near | None:
+) -> NearFrames | None:
     """Return how the rows that a change reaches are found; None if they may be all of a group."""
     if not order:
         return None
@@ -43,7 +43,7 @@ def near_rows(
             found.add(named)
     except UnprovedError:
         return None
-    return Near(
+    return NearFrames(
         (*order, *ties),
         found.before,
         found.after,

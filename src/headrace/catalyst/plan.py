@@ -390,7 +390,7 @@ class Aggregate(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Near:
+class NearFrames:
     """The rows on which the values of window functions depend, in an order that ends with ties.
 
     These are some rows ``before`` and ``after`` a row, and those between the least of ``lowers``
@@ -424,7 +424,7 @@ class Window(Node):
     handle: Any = field(metadata=DERIVED)
     added: tuple[Attribute, ...] = field(metadata=DERIVED)
     ties: tuple[Expression, ...] = field(default=(), metadata=over("child"))
-    near: Near | None = field(default=None, metadata=DERIVED)
+    near: NearFrames | None = field(default=None, metadata=DERIVED)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:

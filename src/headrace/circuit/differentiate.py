@@ -438,7 +438,7 @@ def bounded_layout(
     prefix: str,
     attributes: tuple[plan.Attribute, ...],
     keys: tuple[plan.Expression, ...],
-    near: plan.Near,
+    near: plan.NearFrames,
     bounds: tuple[plan.Expression, ...],
 ) -> tuple[Layout, tuple[str, ...]]:
     """Return :func:`side_layout` with the bounds of frames, and the names of their columns."""

@@ -39,7 +39,7 @@ from headrace.zset.sums import segment_sums_int64
 from headrace.zset.zset import column, fresh, in_one_piece
 
 if TYPE_CHECKING:
-    from headrace.spine import Near, Spine
+    from headrace.spine import Neighbours, Spine
     from headrace.zset.equality import Bools, Ints
 
 SLICE = "__slice"
@@ -245,7 +245,7 @@ class _Around:
     """
 
     source: ZSet
-    near: Near
+    near: Neighbours
     at: Ints
     entries: Ints
     """For each row of ``source``, its index."""
@@ -262,7 +262,7 @@ class _Around:
     mixed: bool
 
     @classmethod
-    def of(cls, probes: ZSet, near: Near) -> _Around:
+    def of(cls, probes: ZSet, near: Neighbours) -> _Around:
         """Add the rows that were read near probes to these."""
         count = probes.rows
         source = ZSet(probes.layout, in_one_piece(probes.plus(near.rows).table))

@@ -17,7 +17,7 @@ from headrace.spine.merge import (
 )
 from headrace.spine.mounts import sync_directory
 from headrace.spine.narrowing import pairs_of
-from headrace.spine.near_rows import Near, weights_between
+from headrace.spine.near_rows import Neighbours, weights_between
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -51,7 +51,7 @@ __all__ = [
     "ChecksummedFile",
     "FirstOf",
     "Flat",
-    "Near",
+    "Neighbours",
     "PackWriter",
     "Place",
     "Rank",

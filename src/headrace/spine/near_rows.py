@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class Neighbours:
     """Rows of several runs near some probes, one run after the other, each row of a run once.
 
     ``positions`` has, by run, their positions in it, which ascend. By run and probe, ``left`` and
@@ -47,7 +47,7 @@ class Near:
         return np.cumsum([0, *sizes])
 
 
-def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Near, int]:
+def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Neighbours, int]:
     """Return the rows of the same hash up to ``back`` before each probe and ``ahead`` after it.
 
     The probes, which need not be in the runs, are consolidated. A few more rows may be read, and
@@ -56,7 +56,7 @@ def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Ne
     none = np.zeros((0, probes.rows), np.int64)
     runs = tuple(run for run in runs if run.rows)
     if not runs:
-        return Near((), ZSet.empty(probes.layout), (), none, none, none, none), 0
+        return Neighbours((), ZSet.empty(probes.layout), (), none, none, none, none), 0
     bounds = [run.blocks(probes.hashes) for run in runs]
     starts = np.stack([low for low, _ in bounds])
     stops = np.stack([high for _, high in bounds])
@@ -81,7 +81,7 @@ def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Ne
         positions.append(own)
         offset += len(own)
     rows = ZSet(probes.layout, take_of(probes.layout, runs, positions))
-    return Near(runs, rows, tuple(positions), left, right, starts, stops), read + offset
+    return Neighbours(runs, rows, tuple(positions), left, right, starts, stops), read + offset
 
 
 def weights_between(run: Run, starts: Ints, stops: Ints) -> Ints:

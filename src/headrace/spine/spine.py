@@ -22,7 +22,7 @@ from headrace.spine.first_rows import (
     ranked,
 )
 from headrace.spine.narrowing import narrowed
-from headrace.spine.near_rows import Near, near
+from headrace.spine.near_rows import Neighbours, near
 from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run, matches_in, take_of
@@ -254,7 +254,7 @@ class Spine:
             return found
         return replace(found, probes=asked.order[found.probes])
 
-    def near(self, probes: ZSet, back: Ints, ahead: Ints) -> Near:
+    def near(self, probes: ZSet, back: Ints, ahead: Ints) -> Neighbours:
         """Return the rows of the same hashes that are near some rows, in the order of the layout.
 
         Of each run, these are ``back`` rows before each of the consolidated rows, and ``ahead``

@@ -240,7 +240,7 @@ def _sliced(
     assembly: Assembly,
     node: Recompute,
     query: plan.Window,
-    near: plan.Near,
+    near: plan.NearFrames,
     below: Frame | StateShare,
 ) -> _Slices:
     transplant, operator, long = assembly.transplant, node.operator, LongType()
