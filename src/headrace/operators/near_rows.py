@@ -11,7 +11,7 @@ marks the rows that are reached. Spark evaluates ``f`` on the slices of both ver
 output delta is the difference of the results at the marked rows.
 
 Functions that count or add up from the first row of a group on, such as ``row_number`` and a
-running sum, are *running*: a change reaches all rows after it, each of which gets another value.
+running sum, are *running*: a change reaches all rows after it, which get other values.
 Their slices go to the end of the group, and come with what is before them: the number of rows, and
 the sums of columns. So a change at the end reads a few rows, however many there are.
 
