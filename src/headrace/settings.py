@@ -36,6 +36,7 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
     "epoch_rows": (1, None),
     "gather_ms": (0, 60_000),
+    "wide_steps": (1, None),
     "fill_rows": (1, None),
     "reuse_rows": (0, None),
     "attempts": (1, 100),
@@ -71,6 +72,7 @@ class GivenSettings(TypedDict, total=False):
     epoch_rows: int
     small_rows: int
     gather_ms: int
+    wide_steps: int
     fill_rows: int
     reuse_rows: int
     history_epochs: int
@@ -125,6 +127,8 @@ class Settings:
     """The maximum number of changes for which an epoch runs in this process, not as Spark jobs."""
     gather_ms: int = 100
     """The longest time for which changes gather after a small epoch, in milliseconds."""
+    wide_steps: int = 2
+    """The maximum number of steps, each of one connected set of views, that run as jobs at once."""
     fill_rows: int = 1_000_000
     """The maximum number of rows that one part of a backfill reads."""
     reuse_rows: int = 100_000
@@ -323,6 +327,7 @@ class Settings:
             epoch_rows=self.epoch_rows,
             small_rows=self.small_rows,
             gather_ms=self.gather_ms,
+            wide_steps=self.wide_steps,
             fill_rows=self.fill_rows,
             reuse_rows=self.reuse_rows,
             history_epochs=self.history_epochs,

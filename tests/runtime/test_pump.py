@@ -1,102 +1,41 @@
-"""How long the pump lets changes gather. No JVM, and no second that has to pass."""
+"""What statements wait for. No JVM."""
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 
 from headrace.errors import HeadraceError
+from headrace.runtime.beside import Beside
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.pump import Pump
 from headrace.runtime.settings import RuntimeSettings
 
-HOUR = 3600.0
+SETTINGS = RuntimeSettings(small_rows=10, gather_ms=100)
 
 
-@dataclass
-class Loop:
-    """A loop whose last epoch read so many changes, in so many seconds."""
-
-    changes: int
-    seconds: float
-    waiting: list[int]
-    settings: RuntimeSettings = field(
-        default_factory=lambda: RuntimeSettings(small_rows=10, epoch_rows=1000)
-    )
-    closing: threading.Event = field(default_factory=threading.Event)
-
-    def next_is_narrow(self) -> bool:
-        return self.waiting[0] <= 80
-
-    @property
-    def ledger(self):
-        counters = {"seconds": self.seconds}
-        newest = SimpleNamespace(newest=lambda _count: [SimpleNamespace(counters=counters)])
-        return SimpleNamespace(epochs=newest)
-
-    def pending(self) -> int:
-        return self.waiting.pop(0) if len(self.waiting) > 1 else self.waiting[0]
-
-
-def gathered(loop: Loop, *, arriving: bool = False) -> None:
-    """Let changes gather to the end; with ``arriving``, more and more come meanwhile."""
-    pump = Pump(loop, None)
-    gathering = threading.Thread(target=pump._gather, args=(loop.changes, 0.0), daemon=True)
-    gathering.start()
-    while arriving and gathering.is_alive():
-        pump.wake()
-        gathering.join(0.01)
-    gathering.join()
-
-
-def paused(loop: Loop, computed: float) -> float | None:
+def paused(waiting: int, computed: float, settings: RuntimeSettings = SETTINGS) -> float | None:
     """Return for how long changes gather after an epoch; None if the next one follows at once."""
+    parting = SimpleNamespace(pending=lambda: waiting)
+    loop = SimpleNamespace(settings=settings, parting=parting)
     pump, found = Pump(loop, None), []
     pump._closed = SimpleNamespace(wait=found.append)
-    pump._gather(loop.changes, computed)
+    pump._gather(computed)
     return found[0] if found else None
 
 
 def test_after_a_small_epoch_changes_gather_nine_times_as_long_as_it_computed():
-    assert paused(Loop(10, HOUR, [0]), 0.002) == pytest.approx(0.018)
+    assert paused(0, 0.002) == pytest.approx(0.018)
 
 
 def test_changes_gather_no_longer_than_the_setting_says():
     settings = RuntimeSettings(small_rows=10, gather_ms=40)
-    assert paused(Loop(10, HOUR, [0], settings), 1.0) == pytest.approx(0.04)
+    assert paused(0, 1.0, settings) == pytest.approx(0.04)
 
 
 def test_a_backlog_does_not_gather():
-    assert paused(Loop(10, HOUR, [10]), 1.0) is None
-
-
-def test_after_a_large_epoch_a_full_one_is_waited_for():
-    loop = Loop(500, HOUR, [81, 400, 999, 1000])
-    gathered(loop, arriving=True)
-    assert loop.waiting == [1000]
-
-
-def test_a_load_that_ends_is_waited_for_no_longer_than_the_last_epoch_took():
-    gathered(Loop(500, 0.01, [300]))
-
-
-@pytest.mark.parametrize("waiting", [0, 80])
-def test_what_narrow_epochs_can_read_is_not_waited_for(waiting):
-    gathered(Loop(500, HOUR, [waiting]))
-
-
-@pytest.mark.parametrize("waiting", [81, 999])
-def test_closing_ends_the_wait(waiting):
-    pump = Pump(Loop(500, HOUR, [waiting]), None)
-    gathering = threading.Thread(target=pump._gather, args=(500, 0.0), daemon=True)
-    gathering.start()
-    pump.close()
-    while gathering.is_alive():
-        pump.wake()
-        gathering.join(0.01)
+    assert paused(10, 1.0) is None
 
 
 class Stale:
@@ -106,6 +45,7 @@ class Stale:
         self.renewed, self.has_read = renewed, False
         self.lock, self.ledger = StatementLock(), SimpleNamespace(head=SimpleNamespace(ends={}))
         self.published = self
+        self.beside, self.parting = Beside(0), SimpleNamespace(waits=lambda *_: False)
 
     @property
     def current(self) -> SimpleNamespace:

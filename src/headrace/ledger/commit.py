@@ -22,6 +22,7 @@ from headrace.ledger.records import (
     Merge,
     NewArrangement,
     NewRun,
+    RunKind,
 )
 from headrace.types import Epoch, RelationId
 
@@ -50,8 +51,8 @@ def commit_epoch(
 ) -> float:
     """Write one epoch; return its commit time in Unix seconds.
 
-    Raises ``conflict`` if it does not follow the last epoch (:class:`OutdatedEpochError`),
-    ``internal`` if an invariant fails.
+    Raises ``conflict`` if it does not follow the last epoch, or what it was built on has changed
+    (:class:`OutdatedEpochError`), ``internal`` if an invariant fails.
     """
     last = last_epoch(connection)
     if last != commit.previous:
@@ -61,6 +62,8 @@ def commit_epoch(
             f"It was built on epoch {commit.previous}; the last is {last}.",
             "Build it again on the last epoch.",
         )
+    if commit.began is not None and commit.began != last:
+        _require_unchanged(connection, commit, commit.began)
     invariants.check(connection, commit, invariants.EVERY_EPOCH)
     stage("checked")
     committed_at = _insert_epoch(connection, commit, fence, now)
@@ -84,6 +87,41 @@ def commit_epoch(
     _repair(connection, commit)
     stage("repaired")
     return committed_at
+
+
+def _require_unchanged(connection: sa.Connection, commit: EpochCommit, began: Epoch) -> None:
+    """Check that epochs after ``began`` have changed nothing of a commit's members.
+
+    Merges may have replaced runs: the sums are the same.
+    """
+    objects, owners, runs, reads = schema.objects, schema.arrangements, schema.runs, schema.reads
+    redefined = sa.select(schema.epochs.c.counters).where(schema.epochs.c.epoch > began)
+    members = set(commit.members)
+    changed = any(
+        not members.isdisjoint(counters.get(REDEFINED, ()))
+        for counters in connection.execute(redefined).scalars()
+    )
+    for query in (
+        sa.select(objects.c.relation).where(
+            objects.c.relation.in_(members), objects.c.dropped_epoch > began
+        ),
+        sa.select(reads.c.relation).where(reads.c.relation.in_(members), reads.c.epoch > began),
+        sa.select(owners.c.id)
+        .join(runs, runs.c.arrangement == owners.c.id)
+        .where(
+            owners.c.owner.in_(members),
+            runs.c.added > began,
+            runs.c.kind == RunKind.DELTA.value,
+        ),
+        sa.select(owners.c.id).where(owners.c.owner.in_(members), owners.c.dropped_epoch > began),
+    ):
+        changed = changed or connection.execute(query.limit(1)).first() is not None
+    if changed:
+        raise OutdatedEpochError(
+            Code.CONFLICT,
+            f"epoch {commit.epoch} was built on what has changed since epoch {began}",
+            hint="Build it again on the last epoch.",
+        )
 
 
 def _forget(connection: sa.Connection, commit: EpochCommit) -> None:

@@ -367,7 +367,8 @@ class EpochCommit:
     earlier epochs can no longer be read, ``repaired`` the views that it makes right again. It
     deletes the dirty entries ``cleaned``, whose slices it repairs, as far as they still exist, and
     adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in microseconds UTC, stored in
-    the counters; with None it stays as it was.
+    the counters; with None it stays as it was. If the epoch was built on ``began``, and others may
+    have been committed since, they must have changed nothing of the relations ``members``.
     """
 
     previous: Epoch
@@ -393,6 +394,8 @@ class EpochCommit:
     renamed: Mapping[RelationId, str] = field(default_factory=dict)
     reading: Mapping[RelationId, tuple[RelationId, ...]] = field(default_factory=dict)
     arranged: Mapping[ArrangementId, Mapping[str, Any]] = field(default_factory=dict)
+    began: Epoch | None = None
+    members: tuple[RelationId, ...] = ()
 
     @property
     def epoch(self) -> Epoch:

@@ -108,6 +108,11 @@ class StatementLock:
         """Begin free."""
         self._free.set()
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread holds it."""
+        return self._owner == threading.get_ident()
+
     def acquire(self, unless: Callable[[], bool] | None = None) -> bool:
         """Take the lock, or stop waiting for it; return whether it was taken.
 

@@ -8,56 +8,52 @@ name the files of a failed attempt, and they are deleted later.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from threading import Event
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
-from headrace.catalog import Catalog, Table
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
     EpochCommit,
     Ledger,
-    OffsetRange,
     OutdatedEpochError,
     Read,
     RunKind,
 )
+from headrace.runtime.arrivals import Arrivals, rows_of_ranges
 from headrace.runtime.attempt import Attempt
-from headrace.runtime.backlog import first_arrived
+from headrace.runtime.beside import Beside
 from headrace.runtime.cancelling import StatementLock
-from headrace.runtime.declared_keys import require_keys
+from headrace.runtime.connected import Parting
 from headrace.runtime.failing import FailingViews
 from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.published import Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
-from headrace.runtime.rounds import FeedbackRounds, Written, arranged_for
+from headrace.runtime.rounds import arranged_for, run_in_rounds
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.spent import AFTERWARDS, Activity, Spending, Spent, measured
 from headrace.runtime.stages import Commit, Poll, Publish, RunStep, Stage
 from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
 from headrace.runtime.timetable import Timetable, machine_clock
 from headrace.runtime.unfit import stop_unfit
-from headrace.runtime.width import Width, Widths
+from headrace.runtime.width import WideStepError, Width, Widths
 from headrace.runtime.work import FanOut, Work, changes_that_reach, work_in_epoch
 from headrace.spine import HIGHEST, LOWEST
-from headrace.types import ArrangementId, Epoch, Offset, RelationId, rows_of
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
 
+    from headrace.catalog import Catalog
+    from headrace.runtime.beside import SetStep
     from headrace.runtime.ports import StepPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
-    from headrace.runtime.step import Report
     from headrace.spine import RunFile
-
-_NARROW_EPOCHS = 8
-"""The most narrow epochs that a backlog is read in, if those that write meanwhile stop."""
 
 _LONGEST_PAUSE_SECONDS = 0.1
 """How long what runs beside epochs waits before each of its steps, if epochs follow each other."""
@@ -91,12 +87,24 @@ class EpochLoop:
     """Returns a table of one row as errors show it."""
     widths: Widths = field(init=False)
     """Chooses the width of each step."""
-    _timetable: Timetable = field(init=False)
+    arrivals: Arrivals = field(init=False)
+    """Chooses what each epoch reads."""
+    beside: Beside = field(init=False)
+    """The wide steps that run beside epochs."""
+    parting: Parting = field(init=False)
+    """Parts what is polled by connected set."""
+    timetable: Timetable = field(init=False)
+    """Says when rows of views that read the clock are due."""
+    _exclusive: int = 0
+    """How many blocks of :meth:`exclusive` run, each within the one before."""
 
     def __post_init__(self) -> None:
-        """Create the timetable of this loop's database, and what chooses widths."""
+        """Create what chooses widths and ranges, and what runs beside epochs."""
         self.widths = Widths(self.settings.small_rows)
-        self._timetable = Timetable(self.directory, self.ledger)
+        self.arrivals = Arrivals(self)
+        self.beside = Beside(self.settings.wide_steps)
+        self.timetable = Timetable(self.directory, self.ledger)
+        self.parting = Parting(self)
 
     @property
     def runs(self) -> Path:
@@ -110,9 +118,23 @@ class EpochLoop:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Run a block while no epoch is made and the catalog does not change; publish its effect.
+        """Run a block while no step runs and the catalog does not change; publish its effect.
 
         A block that changes the catalog publishes that change itself.
+        """
+        with nullcontext() if self.lock.is_mine else self.beside.excluded(), self.lock:
+            self._exclusive += 1
+            try:
+                yield
+            finally:
+                self._exclusive -= 1
+                self.published.publish()
+
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """Run a block while no epoch is made; publish its effect.
+
+        Wide steps go on beside it: it must change nothing that a step reads or writes.
         """
         with self.lock:
             try:
@@ -133,33 +155,46 @@ class EpochLoop:
 
     # -- making an epoch -------------------------------------------------------------------
 
-    def advance(self) -> Epoch | None:
+    def advance(self, *, rested: bool = False) -> Epoch | None:
         """Make one epoch of the changes that have arrived or are due; None if there are none.
 
         A failed step is retried. If a view keeps failing on the data, the rows that it fails on are
         quarantined in that epoch if the view has quarantines; otherwise the view is stopped and
         marked dirty with the cause, and the epoch is made without it.
+
+        Where steps may run beside epochs, the wide step of a set is begun, and the epoch is one of
+        the sets whose steps are narrow. If ``rested``, sets that rest have no wide step begun.
         """
         with self.lock:
             try:
-                return self._advance()
+                return self._advance(rested=rested)
             except OutdatedEpochError:
                 # A commit that was in doubt was made: until the ledger answered, the last state
                 # that it had acknowledged was polled.
                 self.published.publish()
-                return self._advance()
+                return self._advance(rested=rested)
 
-    def _advance(self) -> Epoch | None:
+    def _advance(self, *, rested: bool) -> Epoch | None:
         """Make one epoch; the lock is held."""
+        if self.beside.run is not None and not self._exclusive:
+            return self._narrow_epoch(rested=rested)
         poll = self.poll()
-        few = sum(each.rows for each in poll.ranges.values()) <= self.settings.small_rows
-        if stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out(), few=few):
+        if self._stops_unfit(poll):
             poll = self.poll()
         if not poll.ranges and not poll.due:
             return None
+        return self._made(poll)
+
+    def _stops_unfit(self, poll: Poll) -> bool:
+        """Plan the views that changes reach; return whether some were stopped since they cannot."""
+        few = rows_of_ranges(poll.ranges) <= self.settings.small_rows
+        return stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out(), few=few)
+
+    def _made(self, poll: Poll, beside: SetStep | None = None) -> Epoch | None:
+        """Make an epoch of what was polled; the lock is held, except for a step beside epochs."""
         for left in reversed(range(self.settings.attempts)):
             try:
-                return self._attempt(poll)
+                return self._attempt(poll, beside=beside)
             except HeadraceError as error:
                 failure = error
                 if error.code is Code.INVALID:
@@ -168,79 +203,65 @@ class EpochLoop:
                     raise
                 if left == 0 and error.code is not Code.INTERNAL:
                     raise
-        return self._attempt(poll, FailingViews(self, poll).run(failure))
+        guards = FailingViews(self, replace(poll, narrow=False)).run(failure)
+        return self._attempt(poll, guards, beside)
 
     def poll(self) -> Poll:
-        """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
-
-        A backlog of a few narrow epochs is read in as many: that is faster than one wide epoch, and
-        the first changes are readable sooner. So is a longer one while jobs would have to wait.
-
-        The changes that one statement appended are read by one epoch, however many they are: no
-        reader sees half of an UPDATE. Of a source of several tables, all that has arrived is read:
-        their logs do not say where its transactions end.
-        """
-        ends, done = self.ledger.head.ends, self.ledger.head.positions
-        none = Offset(0)
-        ranges = {
-            id_: OffsetRange(done.get(id_, none), ends[id_])
-            for id_ in self.maintained()
-            if ends.get(id_, none) > done.get(id_, none)
-        }
-        rows, few = sum(each.rows for each in ranges.values()), self.settings.small_rows
-        joint = self._joint() if rows > min(few, self.settings.epoch_rows) else frozenset()
-        prefers_narrow = rows <= _NARROW_EPOCHS * few or self.runner.jobs_wait
-        if few < rows and prefers_narrow and joint.isdisjoint(ranges):
-            first = first_arrived(self.ledger, ranges, few)
-            narrow = sum(each.rows for each in first.values()) <= few
-            if narrow and not self.widths.fan_out(frozenset(first), few):
-                ranges = first
-        if rows > self.settings.epoch_rows:
-            ranges = self._limited(ranges, joint)
-        clock = Clock(self.ledger.epochs.clock(), self.now())
+        """Fix the inputs of the next epoch, of all sets together; see :class:`Arrivals`."""
+        waiting = self.arrivals.waiting(self.maintained() - self.beside.busy)
+        ranges = self.arrivals.first(waiting, self.catalog)
+        clock = self.clock_without(self.beside.busy)
         return Poll(self.ledger.head.epoch, ranges, clock, self.due(clock.after))
 
-    def _joint(self) -> frozenset[RelationId]:
-        """Return the tables of sources of several tables."""
-        tables = (each for each in self.catalog if isinstance(each, Table))
-        return frozenset(each.id for each in tables if each.declaration.shared_source)
+    def clock_without(self, without: Collection[RelationId]) -> Clock:
+        """Return the clock of an epoch ``without`` some relations.
 
-    def _limited(
-        self, ranges: Mapping[RelationId, OffsetRange], joint: frozenset[RelationId]
-    ) -> dict[RelationId, OffsetRange]:
-        """Return about the first ``epoch_rows`` changes of ranges; all of those in ``joint``."""
-        left, found = self.settings.epoch_rows, dict[RelationId, OffsetRange]()
-        for id_, each in ranges.items():
-            first, end = each.first, each.end
-            if each.rows > left and id_ not in joint:
-                end = self._last_statement(id_, first, Offset(first + left), some=not found)
-            if end > first:
-                found[id_] = OffsetRange(first, end)
-                left -= end - first
-        return found
-
-    def next_is_narrow(self) -> bool:
-        """Whether the next epoch reads few of the changes that wait now."""
-        rows = sum(each.rows for each in self.poll().ranges.values())
-        return rows <= self.settings.small_rows
-
-    def _last_statement(
-        self, id_: RelationId, first: Offset, limit: Offset, *, some: bool
-    ) -> Offset:
-        """Return the end of the last statement that ends by ``limit``.
-
-        If none does, return the end of the first statement with ``some``, else ``first``.
+        It stands still if they have views that read it: rows may be due in these.
         """
-        # With the one after the limit: a statement may have appended several segments.
-        segments = self.ledger.log.segments(id_, first, Offset(max(limit, first) + 1))
-        within = [
-            each.range.end
-            for each, after in pairwise(segments)
-            if each.range.end <= limit and each.appended_at != after.appended_at
-        ]
-        if within:
-            return within[-1]
-        return self.ledger.log.appended_end(segments[0]) if some else first
+        before = self.ledger.epochs.clock()
+        stands = not self.timetable.views().isdisjoint(without)
+        return Clock(before, before if stands else self.now())
+
+    # -- steps beside epochs ---------------------------------------------------------------
+
+    def _narrow_epoch(self, *, rested: bool) -> Epoch | None:
+        """Begin the wide steps of sets, and make an epoch of the others; the lock is held."""
+        poll, wide = self.parting.parted()
+        self._begin(wide, rested=rested)
+        while poll.ranges or poll.due:
+            if self._stops_unfit(poll):
+                return self._narrow_epoch(rested=rested)
+            try:
+                return self._made(poll)
+            except WideStepError as found:
+                poll, wide = self.parting.without_wide(poll, found.changed)
+                self._begin(wide, rested=rested)
+        return None
+
+    def _begin(self, polls: Iterable[Poll], *, rested: bool) -> None:
+        """Begin wide steps, as many as may; the lock is held."""
+        for members, poll in self.parting.admitted(polls, rested=rested):
+            self.beside.begin(members, poll, self.published.current, self._step_beside)
+
+    def _step_beside(self, step: SetStep) -> None:
+        """Make the epoch of a set's step, on a thread of its own."""
+        failure: HeadraceError | None = None
+        try:
+            if not self._stops_unfit(step.poll):  # else it is polled again
+                self._made(step.poll, step)
+        except OutdatedEpochError:
+            pass  # it is polled again
+        except HeadraceError as error:
+            failure = error
+        except BaseException as error:  # noqa: BLE001 - it is shown, and must not end the thread
+            failure = HeadraceError(Code.INTERNAL, "a step failed", detail=f"{error!r}.")
+        if failure is not None:  # the frames that it was raised in keep states
+            failure.__traceback__ = failure.__context__ = None
+        with self.lock:
+            if not step.ended:
+                self.published.publish()
+            self.beside.end(step, failure)
+        self.beside.freed()
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes the next epoch reads."""
@@ -260,7 +281,7 @@ class EpochLoop:
             name = f"{attempt}.{len(steps)}"
             steps.append(self.step(name, poll, changed, without, guards))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
-        commit = Commit(poll.previous, attempt, reads, poll.clock.after)
+        commit = Commit(poll.previous, attempt, reads, poll.clock.after, without)
         return (*steps, commit, Publish())
 
     def _changed_sets(
@@ -268,14 +289,17 @@ class EpochLoop:
     ) -> list[frozenset[RelationId]]:
         """Return what changes in each step: a connected set, or several that have few changes."""
         due, ranges, most = poll.due - without, poll.ranges, self.settings.small_rows
-        if sum(each.rows for each in ranges.values()) <= most:
+        if poll.apart:
+            return self.parting.sets().parted(due.union(ranges))
+        if rows_of_ranges(ranges) <= most:
             together = due.union(ranges)
             return [together] if together else []
-        temporal = self._timetable.views() - without if due else frozenset()
+        temporal = self.timetable.views() - without if due else frozenset()
         sets: list[frozenset[RelationId]] = []
         narrow, rows = frozenset[RelationId](), 0
-        for members in self.catalog.connected_sets():
-            changed, own = frozenset(members & ranges.keys()), members & due
+        for part in self.parting.sets().parted(due.union(ranges)):
+            members = self.parting.sets().by_relation[min(part)]
+            changed, own = frozenset(part & ranges.keys()), part & due
             more = sum(ranges[id_].rows for id_ in changed)
             if more > most:
                 # All views that read the clock, not just those that are due: jobs are built per
@@ -302,6 +326,8 @@ class EpochLoop:
             for id_ in changed & poll.ranges.keys()
         }
         width = self.widths.of_shares(changed, logs.values())
+        if poll.narrow and not width.few:
+            raise WideStepError(changed)
         partitions = self.partitions_of(width)
         needs = self.runner.plan_live(changed, without, partitions, few=width.few)
         shares = {id_: logs[id_].as_corrected() if id_ in logs else NOTHING for id_ in needs.reads}
@@ -327,6 +353,7 @@ class EpochLoop:
             scanned=needs.scanned(shares),
             guards=needs.guards,
             width=width,
+            narrow=poll.narrow,
         )
 
     def partitions_of(self, width: Width) -> int:
@@ -337,8 +364,10 @@ class EpochLoop:
         """Return the number of partitions of jobs that read this many rows."""
         return 1 if rows <= self.settings.rows_of_one_task else self.partitions
 
-    def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
-        """Perform one stage; the commit returns the new epoch."""
+    def perform(
+        self, stage: Stage, attempt: Attempt, beside: SetStep | None = None
+    ) -> Epoch | None:
+        """Perform one stage, perhaps of a step beside epochs; the commit returns the new epoch."""
         match stage:
             case RunStep():
                 self.fault("step")
@@ -347,7 +376,7 @@ class EpochLoop:
                 return None
             case Commit():
                 self.fault("commit")
-                return self._commit(stage, attempt)
+                return self._commit(stage, attempt, beside)
             case Publish():
                 self.fault("publish")
                 with Spending(Activity.PUBLISHING):
@@ -357,21 +386,32 @@ class EpochLoop:
             case _:
                 assert_never(stage)
 
-    def _commit(self, stage: Commit, attempt: Attempt) -> Epoch:
-        catalog = self.catalog
+    def _commit(self, stage: Commit, attempt: Attempt, beside: SetStep | None) -> Epoch:
+        catalog, last = self.catalog, stage.previous
+        if beside is not None:
+            self.parting.require_unchanged(stage, beside)
+            last = self.ledger.head.epoch
         work = work_in_epoch(attempt.reports, changes_that_reach(catalog, stage.reads))
         fan_out = FanOut.of(work, catalog)
         counters = attempt.counters(stage.reads)
         if fan_out is not None:
             counters["fans_out"] = asdict(fan_out)
         change = EpochCommit(
-            stage.previous,
+            last,
             stage.attempt,
             stage.reads,
             attempt.new_runs(RunKind.DELTA),
             counters=counters,
             clock=stage.clock,
         )
+        if beside is not None:
+            read_clock = not self.timetable.views().isdisjoint(beside.members)
+            change = replace(
+                change,
+                began=stage.previous,
+                members=tuple(sorted(beside.members)),
+                clock=stage.clock if read_clock else None,
+            )
         with Spending(Activity.COMMIT):
             epoch = attempt.commit(self.ledger, change)
         self.work.add(work)
@@ -394,12 +434,14 @@ class EpochLoop:
 
         before = before or at_previous
         try:
-            self._run_step(stage, attempt, before)
+            run_in_rounds(self, stage, attempt, before)
         except MoreRowsError:
             self.widths.fanned_out(stage.changed.union(stage.given), stage.step.rows)
+            if stage.narrow:
+                raise WideStepError(stage.changed) from None
             with Spending(Activity.PLANNING):
                 wide = self._widened(stage, before)
-            self._run_step(wide, attempt, before)
+            run_in_rounds(self, wide, attempt, before)
 
     def _widened(
         self, stage: RunStep, before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]]
@@ -419,58 +461,26 @@ class EpochLoop:
         scanned = needs.scanned(step.shares)
         return replace(stage, step=step, loops=needs.loops, scanned=scanned, width=Width.FANS_OUT)
 
-    def _run_step(
-        self,
-        stage: RunStep,
-        attempt: Attempt,
-        before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]],
-    ) -> None:
-        first, runs = stage.step, stage.step.runs_directory
-        layouts = {id_: a.layout for id_, a in first.arrangements.items()}
-        stood = dict(first.arrangements)
-        with Attempt(runs) as own:
-            rounds = FeedbackRounds(own, stage.loops, self.settings.recursion_rows)
-            written = Written(own, {rows_of(id_): delta for id_, delta in stage.given.items()})
-            own.take(rounds.take(self._job(first, stage, frozenset(), attempt)))
-            while looping := rounds.looping():
-                self.fault("round")
-                few = first.few and rounds.rows <= self.settings.small_rows
-                partitions = 1 if few else self.partitions_for(rounds.rows)
-                none: frozenset[RelationId] = frozenset()
-                with Spending(Activity.PLANNING):
-                    needs = self.runner.plan_live(none, stage.without, partitions, looping, few=few)
-                    there = before(needs)
-                layouts |= needs.arrangements
-                stood = {**there, **stood}
-                there = written.after(there)
-                step = rounds.next_step(replace(first, partitions=partitions, few=few), there)
-                again = replace(stage, changed=none, given={}, scanned=0)
-                own.take(rounds.take(self._job(step, again, looping, attempt)))
-            rounds.finish()
-            reports = written.merged(layouts) if rounds.count else own.reports
-            require_keys(self.catalog.views_in_order(), runs, stood, reports)
-        attempt.rounds += rounds.count
-        attempt.widths.append(stage.width)
-        attempt.take(reports)
-
-    def _job(
-        self, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
-    ) -> tuple[Report, ...]:
-        given = frozenset(stage.given)
-        done = self.runner.run_live(step, stage.changed, stage.without, looping, given)
-        attempt.jobs += done.jobs
-        attempt.scanned += stage.scanned
-        return done.reports
-
     def _attempt(
-        self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
+        self,
+        poll: Poll,
+        guards: Mapping[ArrangementId, Guarded] = NO_GUARDS,
+        beside: SetStep | None = None,
     ) -> Epoch | None:
         epoch, began, spent = None, time.perf_counter(), Spent()
         with measured(spent), Attempt(self.runs, begun=began, spent=spent) as attempt:
             with Spending(Activity.PLANNING):
                 stages = self.plan(poll, guards)
-            for stage in stages:
-                epoch = self.perform(stage, attempt) or epoch
+            steps = [stage for stage in stages if isinstance(stage, RunStep)]
+            for step in steps:
+                self.perform(step, attempt)
+            with self.lock:  # it is held already, unless the step runs beside epochs
+                for stage in stages[len(steps) :]:
+                    epoch = self.perform(stage, attempt, beside) or epoch
+                if beside is not None:
+                    many = beside.changes > self.settings.small_rows
+                    seconds = time.perf_counter() - began
+                    self.beside.end(beside, rests=seconds if many else 0.0)
         if epoch is not None:
             self.ledger.epochs.add_counters(epoch, spent.milliseconds(AFTERWARDS))
         return epoch
@@ -539,7 +549,7 @@ class EpochLoop:
 
     def due(self, now: int, among: frozenset[RelationId] | None = None) -> frozenset[RelationId]:
         """Return the views, by default of all, with rows that are due at or before a time."""
-        if among is not None and among.isdisjoint(self._timetable.views()):
+        if among is not None and among.isdisjoint(self.timetable.views()):
             return frozenset()
         due = frozenset(id_ for id_, due in self._due_times().items() if due <= now)
         return due if among is None else due & among
@@ -550,13 +560,17 @@ class EpochLoop:
         return min([now, *(due - 1 for due in self._due_times().values())])
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until the next row is due; None if there is no such row."""
-        times = self._due_times().values()
+        """Return the seconds until the next row is due; None if there is no such row.
+
+        Sets whose wide steps run or wait are left out: whoever waits is woken by their end.
+        """
+        apart = self.beside.busy | self.beside.waiting
+        times = [due for id_, due in self._due_times().items() if id_ not in apart]
         return max(0, min(times) - self.clock()) / 1e6 if times else None
 
     def _due_times(self) -> Mapping[RelationId, int]:
         state = self.published.current
-        times = self._timetable.at(state)
+        times = self.timetable.at(state)
         return {id_: due for id_, due in times.items() if id_ not in state.left_out}
 
     # -- reading ---------------------------------------------------------------------------

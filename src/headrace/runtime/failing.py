@@ -31,7 +31,7 @@ _EXPLAINED_ROWS, _EXPLAINED_SECONDS = 200_000, 5.0
 
 @dataclass(frozen=True, slots=True)
 class FailingViews:
-    """Finds which views fail on the polled changes of an epoch. The loop's lock is held."""
+    """Finds which views fail on the polled changes of an epoch."""
 
     loop: Performer
     poll: Poll
@@ -62,7 +62,8 @@ class FailingViews:
                 self.loop.ledger.dirty.mark(stopped)
         if not found:
             raise failure
-        self.loop.published.publish()
+        with self.loop.lock:
+            self.loop.published.publish()
         return guards
 
     def _trial(self, view: View, guards: Mapping[ArrangementId, Guarded]) -> HeadraceError | None:

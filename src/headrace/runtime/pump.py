@@ -3,7 +3,8 @@
 The pump makes an epoch as soon as changes have arrived after a pause. Every epoch has a fixed cost,
 so what follows at once gathers: after a small epoch for a few times as long as it has computed, at
 most for a fraction of a second, so that a steady stream of events takes a small share of a
-processor; after a large one for as long as it took, which a bulk load then pays half as often.
+processor. The wide step of a connected set runs beside the epochs of others; after one of many
+changes, those of its set gather for as long as it took, which a bulk load then pays half as often.
 
 An idle database does no work: the threads wait to be woken, or until a row of a view that reads the
 clock is due. Once nothing has arrived for some seconds, what it keeps is made small.
@@ -72,6 +73,7 @@ class Pump:
     def start(self) -> None:
         """Start the threads."""
         QUICK_SWITCHING.begin()
+        self.loop.beside.open(self._freed)
         for name, work in (
             ("epochs", self._make_epochs),
             ("refreshes", self._refresh),
@@ -92,7 +94,7 @@ class Pump:
         self._arrived.set()
 
     def close(self) -> None:
-        """Stop after the current epoch."""
+        """Stop after the current epoch, and the steps that run beside it."""
         self._closed.set()
         self.loop.closing.set()
         self._arrived.set()
@@ -102,6 +104,7 @@ class Pump:
         for thread in self._threads:
             thread.join()
         if self._threads:
+            self.loop.beside.close()
             self._threads.clear()
             QUICK_SWITCHING.end()
 
@@ -129,16 +132,22 @@ class Pump:
             state = loop.published.current
             return state if state.has_read(ends) and not loop.due(now, timed) else None
 
+        begun = loop.beside.number
         while (state := settled()) is None:
-            epoch = None
+            epoch, waits, steps = None, False, loop.beside.steps
             # Another thread may hold the lock to make the epoch.
             with loop.lock.unless(lambda: settled() is not None) as held:
                 if held and settled() is None:
                     epoch = loop.advance()
-                    if epoch is None:
+                    waits = loop.parting.waits(ends, loop.due(now, timed))
+                    steps = loop.beside.steps
+                    if epoch is None and not waits:
                         self._require(settled)
             if epoch is not None:
                 self.made(epoch)
+            elif waits:
+                related = ends.keys() | (timed or loop.timetable.views())
+                loop.beside.wait_for_one(steps, lambda: settled() is not None, related, begun)
         return state
 
     def _require(self, settled: Callable[[], Published | None]) -> None:
@@ -153,44 +162,32 @@ class Pump:
             self._arrived.clear()
             try:
                 while not self._closed.is_set():
-                    begun, before = time.thread_time(), self._changes_read()
-                    epoch = self.loop.advance()
+                    begun = time.thread_time()
+                    epoch = self.loop.advance(rested=True)
                     if epoch is None:
                         break
                     self.made(epoch)
-                    self._gather(self._changes_read() - before, time.thread_time() - begun)
-                self.error = None
+                    self._gather(time.thread_time() - begun)
+                self.error = self.loop.beside.error
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
                 self.error = _shown(error)
                 self._closed.wait(_RETRY_SECONDS)
                 self._arrived.set()
 
-    def _changes_read(self) -> int:
-        """Return the number of changes that all epochs have read."""
-        return sum(self.loop.ledger.head.positions.values())
+    def _gather(self, computed: float) -> None:
+        """Let changes gather after an epoch that has computed for so many seconds.
 
-    def _gather(self, changes: int, computed: float) -> None:
-        """Let changes gather after an epoch that read some, and computed for so many seconds.
-
-        After a large one, until another large one is pending, at most for as long as it took. What
-        narrow epochs can read does not wait for that: after a small one, for a multiple of what it
-        has computed, at most ``gather_ms``. A statement that needs an epoch makes it itself, so it
-        waits for none of this.
+        For a multiple of that, at most ``gather_ms``. A backlog does not wait, nor does a statement
+        that needs an epoch: it makes it itself.
         """
         settings = self.loop.settings
-        if changes <= settings.small_rows:
-            if self.loop.pending() < settings.small_rows:
-                longest = settings.gather_ms / 1000
-                self._closed.wait(min(longest, _TIMES_AS_LONG * computed))
-            return
-        if self.loop.next_is_narrow():
-            return
-        last = self.loop.ledger.epochs.newest(1)[0].counters
-        until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between
-        while self.loop.pending() < settings.epoch_rows and not self._closed.is_set():
-            self._arrived.clear()
-            if not self._arrived.wait(max(0.0, until - time.monotonic())):
-                return
+        if self.loop.parting.pending() < settings.small_rows:
+            self._closed.wait(min(settings.gather_ms / 1000, _TIMES_AS_LONG * computed))
+
+    def _freed(self) -> None:
+        """Count the epochs of steps beside, and look for what waits for their end."""
+        self.made(self.loop.published.current.epoch)
+        self.wake()
 
     def _seconds_to_wait(self) -> float | None:
         """Return how long to wait if no changes arrive; None means forever."""
@@ -199,7 +196,9 @@ class Pump:
         except HeadraceError as error:
             self.error = error
             return _RETRY_SECONDS
-        return None if seconds is None else min(seconds, _LONGEST_WAIT_SECONDS)
+        rests = self.loop.beside.seconds_until_rested()
+        waits = [each for each in (seconds, rests) if each is not None]
+        return min([*waits, _LONGEST_WAIT_SECONDS]) if waits else None
 
     def _refresh(self) -> None:
         """Refresh the views that are due, one refresh after another; epochs are made in between."""

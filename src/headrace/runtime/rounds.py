@@ -16,14 +16,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.attempt import Attempt
+from headrace.runtime.declared_keys import require_keys
+from headrace.runtime.spent import Activity, Spending
 from headrace.runtime.step import Clock, Report, Step, StepArrangement
 from headrace.spine import PackWriter, RunFile, Spine, merge, sync_directory
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from headrace.runtime.attempt import Attempt
-    from headrace.runtime.ports import LoopPlan
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.ports import LoopPlan, StepPlan
+    from headrace.runtime.stages import RunStep
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
@@ -164,3 +169,49 @@ class Written:
             found.append(replace(report, runs=own))
         sync_directory(attempt.directory)
         return tuple(reversed(found))
+
+
+def run_in_rounds(
+    loop: EpochLoop,
+    stage: RunStep,
+    attempt: Attempt,
+    before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]],
+) -> None:
+    """Run a step, and the further rounds that its recursions need; see :meth:`run_step`."""
+    first, runs = stage.step, stage.step.runs_directory
+    layouts = {id_: a.layout for id_, a in first.arrangements.items()}
+    stood = dict(first.arrangements)
+    with Attempt(runs) as own:
+        rounds = FeedbackRounds(own, stage.loops, loop.settings.recursion_rows)
+        written = Written(own, {rows_of(id_): delta for id_, delta in stage.given.items()})
+        own.take(rounds.take(_run(loop, first, stage, frozenset(), attempt)))
+        while looping := rounds.looping():
+            loop.fault("round")
+            few = first.few and rounds.rows <= loop.settings.small_rows
+            partitions = 1 if few else loop.partitions_for(rounds.rows)
+            none: frozenset[RelationId] = frozenset()
+            with Spending(Activity.PLANNING):
+                needs = loop.runner.plan_live(none, stage.without, partitions, looping, few=few)
+                there = before(needs)
+            layouts |= needs.arrangements
+            stood = {**there, **stood}
+            there = written.after(there)
+            step = rounds.next_step(replace(first, partitions=partitions, few=few), there)
+            again = replace(stage, changed=none, given={}, scanned=0)
+            own.take(rounds.take(_run(loop, step, again, looping, attempt)))
+        rounds.finish()
+        reports = written.merged(layouts) if rounds.count else own.reports
+        require_keys(loop.catalog.views_in_order(), runs, stood, reports)
+    attempt.rounds += rounds.count
+    attempt.widths.append(stage.width)
+    attempt.take(reports)
+
+
+def _run(
+    loop: EpochLoop, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
+) -> tuple[Report, ...]:
+    given = frozenset(stage.given)
+    done = loop.runner.run_live(step, stage.changed, stage.without, looping, given)
+    attempt.jobs += done.jobs
+    attempt.scanned += stage.scanned
+    return done.reports

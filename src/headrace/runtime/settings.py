@@ -34,6 +34,7 @@ class RuntimeSettings:
     ``reuse_rows``: from how many rows of inputs on a fill looks for state of other views that it
     can take over in place of reading all of them.
     ``refresh_views``: how many views that are refreshed one step takes at most.
+    ``wide_steps``: how many wide steps, each of one connected set, run at once beside epochs.
     ``history_epochs``: how many epochs back a view or table can still be read.
     ``attempts``: how often a step is tried before its failure counts.
     ``recursion_rows``: by how many rows the recursions of one set of views may change in an epoch,
@@ -49,6 +50,7 @@ class RuntimeSettings:
     fill_rows: int = 1_000_000
     reuse_rows: int = 100_000
     refresh_views: int = 64
+    wide_steps: int = 2
     history_epochs: int = 256
     attempts: int = 3
     recursion_rows: int = 4_000_000

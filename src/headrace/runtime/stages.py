@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog
     from headrace.ledger import Ledger, OffsetRange, Read
     from headrace.runtime.attempt import Attempt
+    from headrace.runtime.cancelling import StatementLock
     from headrace.runtime.ports import LoopPlan, StepRunner
     from headrace.runtime.published import Publisher
     from headrace.runtime.quarantine import Guarded
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
 class Poll:
     """The inputs of one epoch: the changes of each relation that has any, and the clock.
 
-    ``due`` are the views whose rows change by the clock alone.
+    ``due`` are the views whose rows change by the clock alone. If it is ``narrow``, no wide step is
+    run: one that turns out to be wide is undone. If ``apart``, each connected set has its own step.
     """
 
     previous: Epoch
     ranges: Mapping[RelationId, OffsetRange]
     clock: Clock
     due: frozenset[RelationId]
+    narrow: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +63,19 @@ class RunStep:
     guards: frozenset[ArrangementId] = frozenset()
     """The quarantines that its rows pass through."""
     width: Width = Width.MANY_CHANGES
+    narrow: bool = False
+    """Whether it is only undone if it turns out to be wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit everything that the attempt wrote."""
+    """Commit everything that the attempt wrote; views in ``without`` were not stepped."""
 
     previous: Epoch
     attempt: str
     reads: tuple[Read, ...]
     clock: int
+    without: frozenset[RelationId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,7 @@ class Performer(Protocol):
     runner: StepRunner
     settings: RuntimeSettings
     published: Publisher
+    lock: StatementLock
     closing: Event
 
     @property

@@ -34,13 +34,14 @@ def stop_unfit(
     """Plan the views that changes can reach, and stop those that cannot be run.
 
     Views in ``without`` and those above are left out; see :meth:`StepRunner.unfit` for ``few``.
-    Returns whether a view stopped. The lock of epochs is held.
+    Returns whether a view stopped. The lock of epochs is held for that.
     """
     errors = loop.runner.unfit(frozenset(changed), frozenset(without), few=few)
-    for id_, error in errors.items():
-        mark_unfit(loop.ledger, id_, error)
     if errors:
-        loop.published.publish()
+        with loop.lock:
+            for id_, error in errors.items():
+                mark_unfit(loop.ledger, id_, error)
+            loop.published.publish()
     return bool(errors)
 
 

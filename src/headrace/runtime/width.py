@@ -43,6 +43,14 @@ class Width(Enum):
         return self is Width.NARROW
 
 
+class WideStepError(Exception):
+    """A step that was to be narrow is wide: it was undone. ``changed`` is what it was to read."""
+
+    def __init__(self, changed: frozenset[RelationId]) -> None:
+        super().__init__(changed)
+        self.changed = changed
+
+
 @dataclass(slots=True)
 class _FannedOut:
     """A narrow step of this many changes had too many rows; ``left`` more steps heed that."""
@@ -72,12 +80,12 @@ class Widths:
             return Width.MANY_CHANGES
         if size > _MOST_BYTES:
             return Width.LARGE_CHANGES
-        if not self.fan_out(changed, rows):
+        known = self._known.get(changed)
+        if known is None or rows < known.rows:
             return Width.NARROW
-        known = self._known[changed]
         known.left -= 1
         if known.left <= 0:
-            del self._known[changed]
+            self._known.pop(changed, None)
         return Width.FANS_OUT
 
     def fan_out(self, changed: frozenset[RelationId], rows: int) -> bool:

@@ -14,6 +14,7 @@ from headrace.engine.jobs.executors import is_local, with_executors
 from headrace.engine.jobs.failures import DEFECTS, step_failure
 from headrace.engine.jobs.reports import JOB, NOTES, STEP, STORE
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.beside import lane
 from headrace.spine.mounts import Mounted, upload
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ _CALL_SITES = ("callSite.short", "callSite.long")
 If they are not set, Spark searches the stack of the JVM's thread for every RDD that it creates,
 with a regular expression per frame: a quarter of the time in which small plans become jobs.
 """
+
+_POOL = "spark.scheduler.pool"
+"""The property with the name of the pool of a job: pools take turns, the jobs of one do not."""
 
 
 @contextmanager
@@ -49,6 +53,8 @@ def jobs_of(spark: SparkSession, step: Step, notes: AwaitedNotes | None = None) 
         if here is None:
             upload(step.directory)
         properties[STORE] = json.dumps({"mounted": mounted.to_json(), "directory": here})
+    if (pool := lane()) is not None:
+        properties[_POOL] = pool
     if notes is not None:
         properties |= {NOTES: notes.address, JOB: notes.job}
     for name, value in properties.items():

@@ -157,6 +157,8 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         # A union that keeps its inputs' partitions computes where each of them would best run,
         # through the whole plan below: this doubles with every union above another.
         "spark.sql.unionOutputPartitioning": "false",
+        # A job of a narrow step does not wait for all tasks of a wide one.
+        "spark.scheduler.mode": "FAIR",
         # The unit of retry is the epoch: a task that failed has left files behind.
         "spark.task.maxFailures": "1",
         "spark.stage.maxConsecutiveAttempts": "1",

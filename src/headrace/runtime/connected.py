@@ -1,0 +1,170 @@
+"""Sets of relations whose steps are independent: what one reads and writes, no other does.
+
+Views that share an input, directly or through others, are in one set: they always agree. So are all
+views that read the clock, as there is one clock of all epochs, and the tables of one source, since
+its transactions are read whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from headrace.catalog import Table
+from headrace.errors import Code
+from headrace.ledger import OffsetRange, OutdatedEpochError
+from headrace.runtime.arrivals import rows_of_ranges
+from headrace.runtime.stages import Poll
+from headrace.types import RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from headrace.catalog import Catalog
+    from headrace.runtime.beside import SetStep
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.stages import Commit
+    from headrace.types import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedSets:
+    """The sets of a catalog in which the views ``clocked`` read the clock."""
+
+    catalog: Catalog
+    clocked: frozenset[RelationId]
+    by_relation: Mapping[RelationId, frozenset[RelationId]]
+
+    @classmethod
+    def of(cls, catalog: Catalog, clocked: frozenset[RelationId]) -> Self:
+        """Return the sets of a catalog."""
+        found = {id_: members for members in catalog.connected_sets() for id_ in members}
+        for together in (clocked & catalog.by_id.keys(), *_of_one_source(catalog)):
+            joined = frozenset[RelationId]().union(*(found[id_] for id_ in together))
+            found |= dict.fromkeys(joined, joined)
+        return cls(catalog, clocked, found)
+
+    def is_of(self, catalog: Catalog, clocked: frozenset[RelationId]) -> bool:
+        """Whether they are those of a catalog."""
+        return self.catalog is catalog and self.clocked == clocked
+
+    def parted(self, relations: Iterable[RelationId]) -> list[frozenset[RelationId]]:
+        """Return some relations by set, ordered by their smallest id."""
+        found: dict[frozenset[RelationId], list[RelationId]] = {}
+        for id_ in sorted(relations):
+            found.setdefault(self.by_relation[id_], []).append(id_)
+        return [frozenset(some) for some in found.values()]
+
+
+def _of_one_source(catalog: Catalog) -> list[list[RelationId]]:
+    """Return the tables that have a source in common."""
+    found: dict[str, list[RelationId]] = {}
+    for each in catalog:
+        if isinstance(each, Table) and each.declaration.shared_source:
+            found.setdefault(each.declaration.shared_source, []).append(each.id)
+    return list(found.values())
+
+
+@dataclass(slots=True)
+class Parting:
+    """Parts by connected set what epochs of one loop read; the lock of epochs is held."""
+
+    loop: EpochLoop
+    _sets: ConnectedSets | None = None
+
+    def sets(self) -> ConnectedSets:
+        """Return the sets of relations whose steps are independent."""
+        catalog, clocked, known = self.loop.catalog, self.loop.timetable.views(), self._sets
+        if known is None or not known.is_of(catalog, clocked):
+            known = self._sets = ConnectedSets.of(catalog, clocked)
+        return known
+
+    def pending(self) -> int:
+        """Return how many changes wait, without those of sets that are left to wide steps."""
+        apart = self.loop.beside.busy | self.loop.beside.waiting
+        return rows_of_ranges(self.loop.backlog.waiting(self.loop.maintained() - apart))
+
+    def parted(self) -> tuple[Poll, list[Poll]]:
+        """Fix the inputs of an epoch of the sets whose steps are narrow, and those of each other.
+
+        Of each set, about the first changes are read, whatever waits in others.
+        """
+        loop, sets, busy = self.loop, self.sets(), self.loop.beside.busy
+        clock, previous = loop.clock_without(busy), loop.ledger.head.epoch
+        waiting = loop.arrivals.waiting(loop.maintained() - busy)
+        due, few, left = loop.due(clock.after) - busy, loop.settings.small_rows, _most_rows(loop)
+        narrow, wide = dict[RelationId, OffsetRange](), list[Poll]()
+        parts = sets.parted(waiting.keys() | due)
+        loop.beside.look(frozenset(sets.by_relation[min(part)] for part in parts))
+        for part in parts:
+            own = {id_: waiting[id_] for id_ in part & waiting.keys()}
+            ranges = loop.arrivals.first(own, sets.catalog)
+            rows, due_here = rows_of_ranges(ranges), due & part
+            if rows > few or loop.widths.fan_out(due_here.union(ranges), rows):
+                wide.append(Poll(previous, ranges, clock, due_here))
+            elif rows <= left:
+                narrow |= ranges
+                left -= rows
+                continue
+            due -= part
+            busy |= sets.by_relation[min(part)]
+        # Rows may be due in the sets that are left out: the clock stands still for them.
+        return Poll(previous, narrow, loop.clock_without(busy), due, narrow=True), wide
+
+    def without_wide(self, poll: Poll, changed: frozenset[RelationId]) -> tuple[Poll, list[Poll]]:
+        """Return a poll without the set whose step is wide, and that of the set.
+
+        If several sets were stepped together, they are first stepped apart.
+        """
+        if len(self.sets().parted(changed)) > 1:
+            return replace(poll, apart=True), []
+        members = self.sets().by_relation[min(changed)]
+        own = {id_: each for id_, each in poll.ranges.items() if id_ in members}
+        others = {id_: each for id_, each in poll.ranges.items() if id_ not in members}
+        clock = poll.clock
+        if not self.loop.timetable.views().isdisjoint(members):
+            clock = self.loop.clock_without(members)
+        rest = replace(poll, ranges=others, due=poll.due - members, clock=clock, apart=True)
+        return rest, [Poll(poll.previous, own, poll.clock, poll.due & members)]
+
+    def admitted(
+        self, polls: Iterable[Poll], *, rested: bool
+    ) -> Iterator[tuple[frozenset[RelationId], Poll]]:
+        """Yield the sets of polls whose wide steps may begin now; the others wait."""
+        beside, of, most = self.loop.beside, self.sets().by_relation, self.loop.settings.epoch_rows
+        wide = [(of[min((*poll.ranges, *poll.due))], poll) for poll in polls]
+        for members, poll in sorted(wide, key=lambda each: beside.turn(each[0])):
+            rows = rows_of_ranges(self.loop.arrivals.waiting(members & self.loop.maintained()))
+            if beside.admits(members, rested=rested, full=rows >= most):
+                yield members, poll
+            else:
+                beside.waiting |= members
+
+    def waits(self, ends: Mapping[RelationId, Offset], timed: Collection[RelationId]) -> bool:
+        """Whether changes before some offsets, or due rows of views, are left to a wide step."""
+        loop, beside = self.loop, self.loop.beside
+        behind = loop.arrivals.waiting(ends.keys() & loop.maintained())
+        return not (beside.busy | beside.waiting).isdisjoint(behind.keys() | set(timed))
+
+    def require_unchanged(self, stage: Commit, step: SetStep) -> None:
+        """Check that nothing of a set has changed since its step has begun.
+
+        Raises:
+            OutdatedEpochError: if something has: the step has to be made again.
+        """
+        now, then, members = self.loop.catalog, step.state.catalog, step.members
+        if (
+            any(now.by_id.get(id_) is not then.by_id[id_] for id_ in members)
+            or self.sets().by_relation[min(members)] != members
+            or not members.isdisjoint(self.loop.left_out() ^ stage.without)
+        ):
+            raise OutdatedEpochError(
+                Code.CONFLICT,
+                "views were changed while a step of them ran",
+                hint="The step is made again.",
+            )
+
+
+def _most_rows(loop: EpochLoop) -> int:
+    """Return the most changes that one epoch of narrow steps reads: those of one set at least."""
+    return max(loop.settings.epoch_rows, loop.settings.small_rows)

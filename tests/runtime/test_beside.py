@@ -1,0 +1,434 @@
+"""Wide steps beside the epochs of other sets. No JVM; steps end when the tests say so."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError
+from headrace.runtime.beside import Beside
+from headrace.runtime.connected import ConnectedSets
+from headrace.runtime.ports import MoreRowsError
+from headrace.runtime.published import STOPPED
+from headrace.runtime.pump import Pump
+from headrace.runtime.stages import Poll
+from headrace.runtime.step import Clock
+from headrace.runtime.width import Width
+from headrace.types import Epoch
+from runtime.pure import PureDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.catalog import Table, View
+
+WIDE = 5
+"""A statement of so many changes makes a step wide."""
+
+
+@dataclass
+class Sets:
+    """Two sets, each a table with a view, and the steps that have begun beside epochs."""
+
+    db: PureDatabase
+    begun: list[Callable[[], None]] = field(default_factory=list)
+    a: Table = field(init=False)
+    b: Table = field(init=False)
+    over_a: View = field(init=False)
+    over_b: View = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.a, self.b = self.db.create_table("a"), self.db.create_table("b")
+        self.over_a = self.db.create_view("over_a", self.a)
+        self.over_b = self.db.create_view("over_b", self.b)
+        self.db.loop.beside.run = self.begun.append
+
+    def append(self, table: Table, rows: int) -> None:
+        """Append so many changes by one statement."""
+        at = self.db.ledger.head.log_end(table.id)
+        self.db.append(table, [(at + i, 1, 1) for i in range(rows)])
+
+    def advance(self) -> Epoch | None:
+        """Make an epoch of what is narrow."""
+        return self.db.loop.advance()
+
+    def end_one(self) -> None:
+        """Make the step that began first, to its commit."""
+        self.begun.pop(0)()
+
+    def counts(self, epoch: Epoch | None = None) -> tuple[int, int]:
+        """Return how many rows the views show of each table."""
+        shown = (self.db.rows(view.id, epoch) for view in (self.over_a, self.over_b))
+        return tuple(sum(n for _, n in rows.elements()) for rows in shown)  # type: ignore[return-value]
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.db.ledger.head.epoch
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> Iterator[Sets]:
+    sets = Sets(PureDatabase(tmp_path))
+    yield sets
+    sets.db.close()
+
+
+def test_narrow_epochs_of_other_sets_are_made_while_a_wide_step_runs(sets: Sets) -> None:
+    first = sets.epoch
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    assert sets.advance() == first + 1
+    sets.append(sets.a, 1)  # its set is busy
+    sets.append(sets.b, 1)
+    assert sets.advance() == first + 2
+    assert (len(sets.begun), sets.counts(), sets.advance()) == (1, (0, 2), None)
+    sets.end_one()
+    assert (sets.epoch, sets.counts()) == (first + 3, (WIDE, 2))
+    assert sets.advance() == first + 4, "what came meanwhile"
+    found = [sets.counts(Epoch(epoch)) for epoch in range(first + 1, first + 5)]
+    assert found == [(0, 1), (0, 2), (WIDE, 2), (WIDE + 1, 2)]
+    widths = [each.counters["width"] for each in sets.db.ledger.epochs.newest(4)]
+    assert widths == ["narrow", Width.MANY_CHANGES.value, "narrow", "narrow"]
+    assert not sets.db.ledger.violations()
+
+
+def test_a_backlog_of_one_set_leaves_those_of_others_as_narrow_as_they_are(sets: Sets) -> None:
+    for _ in range(40):
+        sets.append(sets.a, 1)
+    sets.append(sets.b, 1)
+    sets.advance()
+    assert (sets.counts(), len(sets.begun)) == ((0, 1), 1)
+    while sets.db.loop.pending():
+        for _ in sets.begun[:]:
+            sets.end_one()
+        sets.advance()
+    assert sets.counts() == (40, 1)
+
+
+def test_as_many_wide_steps_run_at_once_as_the_setting_says(sets: Sets) -> None:
+    c = sets.db.create_table("c")
+    for table in (sets.a, sets.b, c):
+        sets.append(table, WIDE)
+    assert sets.advance() is None
+    assert len(sets.begun) == sets.db.loop.settings.wide_steps == 2
+    assert sets.db.loop.beside.waiting == {c.id}
+    sets.end_one()
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    assert sets.db.loop.beside.waiting == {sets.a.id, sets.over_a.id}, "who waits longest is first"
+    while sets.begun:
+        sets.end_one()
+        sets.advance()
+    assert sets.counts() == (2 * WIDE, WIDE)
+
+
+def test_after_a_wide_step_its_set_lets_changes_accumulate_for_as_long_as_it_took() -> None:
+    beside, some, other = Beside(2), frozenset[Any]({1}), frozenset[Any]({2})
+    beside.run = lambda _make: None
+    step = beside.begin(some, Poll(Epoch(1), {}, Clock(0, 0), other), None, print)  # type: ignore[arg-type]
+    assert beside.seconds_until_rested() is None
+    beside.end(step, rests=3600)
+    assert 3000 < (beside.seconds_until_rested() or 0) <= 3600
+    assert not beside.admits(some, rested=True, full=False)
+    assert beside.admits(some, rested=True, full=True), "as much waits as one step reads"
+    assert beside.admits(some, rested=False, full=False), "a statement waits for it"
+    assert beside.admits(other, rested=True, full=False)
+
+
+def test_a_narrow_step_that_fans_out_becomes_the_wide_step_of_its_set(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, tried = sets.db.runner.run_live, []
+
+    def floods(step: Any, changed: Any, *given: Any) -> Any:
+        tried.append((sorted(changed), step.few))
+        if step.few and sets.a.id in changed:
+            run(step, changed, *given)
+            raise MoreRowsError
+        return run(step, changed, *given)
+
+    monkeypatch.setattr(sets.db.runner, "run_live", floods)
+    sets.append(sets.a, 2)
+    sets.append(sets.b, 1)
+    sets.advance()
+    a, b = sets.a.id, sets.b.id
+    assert tried == [([a, b], True), ([a], True), ([b], True)], "together, then apart"
+    assert (sets.counts(), len(sets.begun)) == ((0, 1), 1)
+    sets.end_one()
+    assert (sets.counts(), tried[3:]) == ((2, 1), [([a], False)])
+    sets.append(sets.a, 2)
+    assert (sets.advance(), len(sets.begun)) == (None, 1), "it is known to fan out"
+    sets.end_one()
+    assert sets.counts() == (4, 1)
+
+
+def test_a_merge_beside_a_wide_step_changes_nothing_of_its_result(sets: Sets) -> None:
+    for _ in range(12):  # runs that are to be merged
+        sets.append(sets.a, 1)
+        sets.append(sets.b, 1)
+        sets.advance()
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    assert sets.db.compaction.run() > 0
+    sets.append(sets.b, 1)
+    sets.advance()
+    assert sets.db.compaction.run() >= 0
+    sets.end_one()
+    assert sets.counts() == (12 + WIDE, 13)
+    assert not sets.db.ledger.violations()
+
+
+def test_the_last_epoch_of_a_step_ends_what_excludes_it(sets: Sets) -> None:
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    entered = threading.Event()
+
+    def excludes() -> None:
+        with sets.db.loop.exclusive():
+            entered.set()
+
+    waiting = threading.Thread(target=excludes)
+    waiting.start()
+    while not sets.db.loop.beside._excluding:
+        waiting.join(0.001)
+    assert not entered.is_set()
+    sets.append(sets.b, WIDE)
+    assert (sets.advance(), len(sets.begun)) == (None, 1), "no other begins before"
+    sets.append(sets.b, 1)
+    sets.end_one()
+    waiting.join()
+    assert entered.is_set()
+    sets.advance()
+    sets.end_one()
+    assert sets.counts() == (WIDE, WIDE + 1)
+
+
+def test_in_an_exclusive_block_wide_steps_run_in_the_epoch(sets: Sets) -> None:
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    with sets.db.loop.exclusive():
+        assert sets.advance() is not None
+    assert (sets.counts(), sets.begun) == ((WIDE, 1), [])
+
+
+def test_a_step_whose_set_has_changed_meanwhile_is_made_again(sets: Sets) -> None:
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    why = Dirty(sets.over_a.id, STOPPED, 0.0, "a test", sets.epoch)
+    marks = {"stepped": lambda: sets.db.ledger.dirty.mark(why)}
+    sets.db.loop.fault = lambda stage: marks.pop(stage, lambda: None)()
+    first = sets.epoch
+    sets.end_one()
+    assert (sets.epoch, sets.counts(), marks) == (first, (0, 0), {})
+    assert (sets.advance(), len(sets.begun)) == (None, 1)
+    sets.end_one()
+    assert (sets.epoch, sets.db.loop.pending(), sets.counts()) == (first + 1, 0, (0, 0))
+
+
+def test_the_ledger_refuses_a_step_whose_set_has_changed_since_it_began(sets: Sets) -> None:
+    ledger, first = sets.db.ledger, sets.epoch
+    sets.append(sets.a, 1)
+    sets.append(sets.b, 1)
+    sets.advance()
+    for changed, refused in ((sets.a, True), (sets.db.create_table("c"), False)):
+        commit = EpochCommit(sets.epoch, "late", began=first, members=(changed.id,))
+        if refused:
+            with pytest.raises(OutdatedEpochError, match="has changed since epoch"):
+                ledger.commit(commit)
+        else:
+            assert ledger.commit(commit) == commit.epoch
+
+
+def test_a_failed_step_stops_its_view_and_no_other(sets: Sets) -> None:
+    sets.db.runner.failing.add(sets.over_a.id)
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    sets.advance()
+    sets.end_one()
+    assert sets.db.loop.stopped() == {sets.over_a.id}
+    assert (sets.db.loop.pending(), sets.counts()) == (0, (0, 1))
+
+
+def test_a_step_that_cannot_be_made_is_shown_and_tried_again(sets: Sets) -> None:
+    sets.db.runner.failing.add(sets.over_a.id)
+    sets.db.runner.failure = Code.UNAVAILABLE
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    sets.end_one()
+    beside = sets.db.loop.beside
+    assert beside.error is not None
+    assert beside.error.code is Code.UNAVAILABLE
+    assert (beside.seconds_until_rested() or 0) > 0
+    assert sets.db.loop.advance(rested=True) is None
+    assert not sets.begun, "it rests first"
+    sets.db.runner.failing.clear()
+    sets.append(sets.b, 1)
+    assert sets.db.loop.advance(rested=True) is not None
+    assert sets.advance() is None, "a statement does not wait for that"
+    sets.end_one()
+    assert (beside.error, sets.counts()) == (None, (WIDE, 1))
+
+
+def test_a_crash_of_a_step_leaves_what_others_have_committed_and_no_file(sets: Sets) -> None:
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    sets.append(sets.b, 1)
+    sets.advance()
+
+    class Crash(BaseException):
+        pass
+
+    def crash(stage: str) -> None:
+        if stage == "commit":
+            raise Crash
+
+    before = set(sets.db.directory.joinpath("runs").iterdir())
+    sets.db.loop.fault = crash
+    sets.end_one()
+    error = sets.db.loop.beside.error
+    assert error is not None
+    assert "Crash" in str(error)
+    assert set(sets.db.directory.joinpath("runs").iterdir()) == before
+    sets.db.loop.fault = lambda _stage: None
+    sets.advance()
+    sets.end_one()
+    assert sets.counts() == (WIDE, 1)
+
+
+def test_another_writer_ends_a_step_that_runs(sets: Sets, tmp_path: Path) -> None:
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    sets.advance()
+    other = PureDatabase(tmp_path)
+    sets.end_one()
+    error = sets.db.loop.beside.error
+    assert error is not None
+    assert error.code is Code.CONFLICT
+    other.loop.advance()
+    assert other.rows(sets.over_a.id) == {(1, WIDE): 1}
+    assert other.rows(sets.over_b.id) == {(1, 1): 1}
+    other.close()
+
+
+def test_views_that_read_the_clock_are_one_set(sets: Sets) -> None:
+    catalog, none = sets.db.loop.catalog, frozenset[Any]()
+    apart = ConnectedSets.of(catalog, none)
+    assert apart.by_relation[sets.a.id] == {sets.a.id, sets.over_a.id}
+    joined = ConnectedSets.of(catalog, frozenset({sets.over_a.id, sets.over_b.id}))
+    everything = {sets.a.id, sets.b.id, sets.over_a.id, sets.over_b.id}
+    assert joined.by_relation[sets.a.id] == joined.by_relation[sets.over_b.id] == everything
+
+
+def test_the_clock_stands_still_while_views_that_read_it_are_busy(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, ledger = sets.db.loop, sets.db.ledger
+    monkeypatch.setattr(type(loop.timetable), "views", lambda _self: frozenset({sets.over_a.id}))
+    sets.append(sets.b, 1)
+    sets.advance()
+    stands = ledger.head.clock
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    sets.advance()
+    assert (ledger.head.clock, sets.counts()) == (stands, (0, 2))
+    sets.end_one()
+    moved = ledger.head.clock
+    assert moved > stands
+    sets.append(sets.b, WIDE)
+    sets.advance()
+    sets.append(sets.a, 1)
+    sets.advance()
+    later = ledger.head.clock
+    assert later > moved
+    sets.end_one()
+    assert (ledger.head.clock, sets.counts()) == (later, (WIDE + 1, WIDE + 2))
+
+
+@dataclass
+class Latch:
+    """A runner's steps of one table wait until they are let go."""
+
+    runner: Any
+    table: Table
+    reached: threading.Event = field(default_factory=threading.Event)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, step: Any, changed: Any, *given: Any) -> Any:
+        if self.table.id in changed and not step.few:
+            self.reached.set()
+            assert self.goes_on.wait(60)
+        return type(self.runner).run_live(self.runner, step, changed, *given)
+
+
+def test_reads_of_one_set_wait_for_no_wide_step_of_another(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, latch = sets.db, Latch(sets.db.runner, sets.a)
+    monkeypatch.setattr(db.runner, "run_live", latch)
+    pump = Pump(db.loop, db.compaction)
+    pump.start()
+    try:
+        sets.append(sets.a, WIDE)
+        pump.wake()
+        assert latch.reached.wait(60)
+        seen = []
+        for n in range(1, 4):
+            sets.append(sets.b, 1)
+            pump.wake()
+            state = pump.settle({sets.b.id: db.ledger.head.log_end(sets.b.id)})
+            assert sets.counts() == (0, n)
+            seen.append(state.epoch)
+        assert seen == sorted(set(seen))
+        assert not latch.goes_on.is_set()
+        of_a = threading.Thread(target=pump.settle)
+        of_a.start()
+        latch.goes_on.set()
+        of_a.join()
+        assert sets.counts() == (WIDE, 3)
+    finally:
+        latch.goes_on.set()
+        pump.close()
+    assert not db.ledger.violations()
+    totals = Counter(sets.counts(Epoch(e)) for e in range(seen[0], sets.epoch + 1))
+    assert set(totals) <= {(0, n) for n in range(1, 4)} | {(WIDE, 3)}
+
+
+def test_what_waits_for_a_step_that_fails_is_given_the_error(sets: Sets) -> None:
+    db = sets.db
+    db.runner.failing.add(sets.over_a.id)
+    db.runner.failure = Code.UNAVAILABLE
+    pump = Pump(db.loop, db.compaction)
+    pump.start()
+    try:
+        sets.append(sets.a, WIDE)
+        with pytest.raises(HeadraceError, match='view "over_a" fails'):
+            pump.settle()
+        sets.append(sets.b, 1)
+        pump.settle({sets.b.id: db.ledger.head.log_end(sets.b.id)})
+        db.runner.failing.clear()
+        pump.settle()
+    finally:
+        pump.close()
+    assert sets.counts() == (WIDE, 1)
+
+
+def test_closing_waits_for_the_steps_that_run(sets: Sets, monkeypatch: pytest.MonkeyPatch) -> None:
+    db, latch = sets.db, Latch(sets.db.runner, sets.a)
+    monkeypatch.setattr(db.runner, "run_live", latch)
+    pump = Pump(db.loop, db.compaction)
+    pump.start()
+    sets.append(sets.a, WIDE)
+    pump.wake()
+    assert latch.reached.wait(60)
+    closing = threading.Thread(target=pump.close)
+    closing.start()
+    latch.goes_on.set()
+    closing.join()
+    assert sets.counts() == (WIDE, 0)
+    assert not [t for t in threading.enumerate() if t.name.startswith("headrace-")]
