@@ -147,14 +147,16 @@ class PureRunner:
         *,
         few: bool = False,
     ) -> StepPlan:
-        """Return what the table and the views need."""
+        """Return what the tables that have changed need, and the views that this reaches."""
         del partitions, looping, few
         kept: dict[ArrangementId, Layout] = {}
-        for relation in self.relations.values():
+        reached = {*changed, *given}
+        for relation in sorted(self.relations.values(), key=lambda each: each.id):
             if isinstance(relation, Table):
                 if relation.id in changed:
                     kept[rows_of(relation.id)] = TABLE
-            elif relation.id not in without | given:
+            elif relation.id not in without | given and reached & {*relation.depends_on}:
+                reached.add(relation.id)
                 kept |= self._of_view(relation)
         return StepPlan(changed | given, kept, frozenset(), {}, guards=_guards(kept))
 
@@ -540,7 +542,7 @@ class PureDatabase:
         self, fill: Fill, former: View | None = None, cleaned: tuple[DirtyId, ...] = ()
     ) -> View:
         """Read what has changed meanwhile, and commit the view; dirty entries are cleaned."""
-        with self.loop.exclusive():
+        with self.loop.exclusive([fill.view.id, *fill.view.depends_on]):
             fill.catch_up(self.loop.published.current)
             if former is not None:
                 return self.take_over(fill, former, cleaned)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime import arrivals
+from headrace.runtime import backlog
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Report
 from headrace.spine import Spine, write_run
@@ -74,7 +74,7 @@ def test_runs_are_merged_and_replaced_without_leaving_files_behind(tmp_path: Pat
 def test_an_epoch_that_fails_after_one_of_its_steps_leaves_no_run_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrivals, "_NARROW_EPOCHS", 0)
+    monkeypatch.setattr(backlog, "_NARROW_EPOCHS", 0)
     stepped: list[str] = []
 
     def fault(stage: str) -> None:

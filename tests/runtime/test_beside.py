@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError
-from headrace.runtime.beside import Beside
+from headrace.runtime.beside import SetSteps
 from headrace.runtime.connected import ConnectedSets
 from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.published import STOPPED
@@ -129,7 +129,7 @@ def test_as_many_wide_steps_run_at_once_as_the_setting_says(sets: Sets) -> None:
 
 
 def test_after_a_wide_step_its_set_lets_changes_accumulate_for_as_long_as_it_took() -> None:
-    beside, some, other = Beside(2), frozenset[Any]({1}), frozenset[Any]({2})
+    beside, some, other = SetSteps(2), frozenset[Any]({1}), frozenset[Any]({2})
     beside.run = lambda _make: None
     step = beside.begin(some, Poll(Epoch(1), {}, Clock(0, 0), other), None, print)  # type: ignore[arg-type]
     assert beside.seconds_until_rested() is None
@@ -207,6 +207,43 @@ def test_the_last_epoch_of_a_step_ends_what_excludes_it(sets: Sets) -> None:
     sets.advance()
     sets.end_one()
     assert sets.counts() == (WIDE, WIDE + 1)
+
+
+def test_what_changes_one_set_waits_for_no_step_of_another(sets: Sets) -> None:
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    sets.advance()
+    with sets.db.loop.exclusive([sets.over_b.id]):
+        sets.append(sets.b, WIDE)
+        assert sets.advance() is not None, "here, a wide step is run in the epoch"
+        assert (sets.counts(), len(sets.begun), sets.advance()) == ((0, WIDE + 1), 1, None)
+    below = sets.db.create_view("above_b", sets.b)
+    sets.append(sets.b, 1)
+    sets.advance()
+    sets.end_one()
+    assert sets.db.loop.beside.error is None
+    assert (sets.counts(), sets.db.loop.pending()) == ((WIDE, WIDE + 2), 0)
+    assert sets.db.rows(below.id) == {(1, WIDE + 2): 1}
+    assert not sets.db.ledger.violations()
+
+
+def test_a_set_that_grows_while_a_step_reads_a_part_of_it_is_busy(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, both = sets.db.loop, frozenset({sets.over_a.id, sets.over_b.id})
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    assert loop.parting.busy() == {sets.a.id, sets.over_a.id}
+    monkeypatch.setattr(type(loop.timetable), "views", lambda _self: both)
+    sets.append(sets.b, 1)
+    assert sets.advance() is None
+    assert loop.parting.busy() == both | {sets.a.id, sets.b.id}
+    first = sets.epoch
+    sets.end_one()
+    assert (sets.epoch, sets.counts()) == (first, (0, 0)), "it is made again, of the larger set"
+    sets.advance()
+    sets.end_one()
+    assert sets.counts() == (WIDE, 1)
 
 
 def test_in_an_exclusive_block_wide_steps_run_in_the_epoch(sets: Sets) -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.beside import Beside
+from headrace.runtime.beside import SetSteps
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.pump import Pump
 from headrace.runtime.settings import RuntimeSettings
@@ -45,7 +45,7 @@ class Stale:
         self.renewed, self.has_read = renewed, False
         self.lock, self.ledger = StatementLock(), SimpleNamespace(head=SimpleNamespace(ends={}))
         self.published = self
-        self.beside, self.parting = Beside(0), SimpleNamespace(waits=lambda *_: False)
+        self.beside, self.parting = SetSteps(0), SimpleNamespace(waits=lambda *_: False)
 
     @property
     def current(self) -> SimpleNamespace:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.runtime.beside import Beside
+from headrace.runtime.beside import SetSteps
 from headrace.runtime.pump import Pump
 from headrace.runtime.switching import QuickSwitching
 
@@ -46,7 +46,7 @@ class Idle:
     def __init__(self) -> None:
         self.closing, self.news = threading.Event(), threading.Event()
         self.published = self.retirement = self
-        self.streams, self.beside = (), Beside(0)
+        self.streams, self.beside = (), SetSteps(0)
         self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}))
 
     def advance(self, **_: bool) -> None:

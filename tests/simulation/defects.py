@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import HeadraceError
-from headrace.ledger import OffsetRange
+from headrace.ledger import OffsetRange, commit
 from headrace.ledger.log import Logs
 from headrace.ledger.spines import Spines
 from headrace.ledger.transactions import Transactions
 from headrace.log import writer
+from headrace.runtime.beside import SetSteps
 from headrace.runtime.compaction import Compaction
+from headrace.runtime.connected import Parting
 from headrace.runtime.deliveries import Delivery
 from headrace.runtime.epoch import EpochLoop
+from headrace.runtime.published import Publisher
 from headrace.spine import mounts, pack
 from simulation.histories import History, Step
 from simulation.points import (
@@ -31,7 +35,7 @@ from simulation.points import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pytest
 
@@ -158,9 +162,9 @@ def _reads_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commit the position before the last change that an epoch has read."""
     real = EpochLoop._commit
 
-    def commit(loop: EpochLoop, stage: Any, attempt: Any) -> Epoch:
+    def commit(loop: EpochLoop, stage: Any, *rest: Any) -> Epoch:
         reads = tuple(replace(each, to_offset=each.to_offset - 1) for each in stage.reads)
-        return real(loop, replace(stage, reads=reads), attempt)
+        return real(loop, replace(stage, reads=reads), *rest)
 
     monkeypatch.setattr(EpochLoop, "_commit", commit)
 
@@ -174,6 +178,26 @@ def _reads_more(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(loop, name, replace(poll, ranges=ranges), *rest)
 
     monkeypatch.setattr(EpochLoop, "step", step)
+
+
+@contextmanager
+def _none_held(publisher: Publisher) -> Iterator[Epoch]:
+    """Say that nothing older than the last epoch is read."""
+    yield publisher.current.epoch
+
+
+def _none_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have epochs read what a step reads, and nobody ask whether that has changed."""
+    monkeypatch.setattr(Parting, "busy", lambda _: frozenset())
+    monkeypatch.setattr(Parting, "require_unchanged", _nothing)
+    monkeypatch.setattr(commit, "_require_unchanged", _nothing)
+
+
+def _changed_beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nothing wait for steps, and nobody ask whether what they read has changed."""
+    monkeypatch.setattr(SetSteps, "_wait_for_steps", _nothing)
+    monkeypatch.setattr(Parting, "require_unchanged", _nothing)
+    monkeypatch.setattr(commit, "_require_unchanged", _nothing)
 
 
 def _taken_for_failed(self: Transactions, _number: int, lost: UnacknowledgedError) -> None:
@@ -204,6 +228,8 @@ _WRITE: Final = Step("write", {"given": [(1, 0, 1), (2, 1, 1)]})
 _EPOCH: Final = Step("epoch", {})
 _GO_ON: Final = Step("go_on", {"number": 5, "given": [(1, 0, 1), (2, 1, 1), (3, 2, 1)]})
 _COMPACT: Final = Step("compact", {})
+_BESIDE: Final = Step("begin_beside", {"wide": "t", "narrow": "u", "given": [(1, 0, 1)]})
+_END: Final = Step("end_beside", {"index": 0})
 _AGED: Final = (_GO_ON, _COMPACT, _GO_ON)
 
 DEFECTS: Final = (
@@ -292,6 +318,21 @@ DEFECTS: Final = (
         "an epoch reads less than the position that it commits",
         _reads_more,
         _history("disk", _WRITE, _EPOCH),
+    ),
+    Defect(
+        "epochs read what a step beside them reads",
+        _none_busy,
+        _history("disk", _BESIDE, _BESIDE, _END, _END),
+    ),
+    Defect(
+        "a view is replaced while a step of it runs",
+        _changed_beside_a_step,
+        _history("disk", _BESIDE, Step("replace", {"given": [(3, 1, 1)]}), _END),
+    ),
+    Defect(
+        "what a step beside epochs reads is deleted",
+        _patched(Publisher, "oldest", _none_held),
+        _history("disk", _GO_ON, _BESIDE, *(_GO_ON, _COMPACT) * 3, _END),
     ),
     Defect(
         "a lost acknowledgement is taken for a failure",

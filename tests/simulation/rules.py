@@ -141,6 +141,12 @@ def an_epoch(world: World) -> None:
 
 
 @happening
+def a_step_beside(world: World) -> None:
+    if _is_free(world):
+        world.process.end_step()
+
+
+@happening
 def a_delivery(world: World) -> None:
     world.process.delivery.advance()
 
@@ -169,7 +175,7 @@ _TAKEN_OVER: Final = ("another_takes_over", "another_takes_over_and_goes_on")
 @rule(
     8,
     ("put log", *COMMITTING),
-    meanwhile=(*_TAKEN_OVER, "an_epoch", "a_delivery", "an_upload"),
+    meanwhile=(*_TAKEN_OVER, "an_epoch", "a_step_beside", "a_delivery", "an_upload"),
     given=changes,
 )
 def write(world: World, given: list[Change]) -> None:
@@ -183,6 +189,36 @@ def write(world: World, given: list[Change]) -> None:
 )
 def epoch(world: World) -> None:
     world.db.loop.advance()
+
+
+@rule(
+    6,
+    (*_EPOCH, "put log", *COMMITTING),
+    meanwhile=(*_TAKEN_OVER, "a_write", "a_compaction", "a_step_beside"),
+    wide=lambda random: random.choice("tu"),
+    narrow=lambda random: random.choice("tu"),
+    given=changes,
+)
+def begin_beside(world: World, wide: str, narrow: str, given: list[Change]) -> None:
+    """Begin a wide step of one table's set beside epochs, if it may; make one of what is narrow."""
+    process, at = world.process, len(world.logs[wide])
+    if process.db.loop.beside.run is None:
+        process.step_beside()
+    world.append(process, [((at + i) % 7, (at + i) % 3, 1) for i in range(5)], wide)
+    world.append(process, given[:2], narrow)
+    process.db.loop.advance()
+
+
+@rule(
+    8,
+    _EPOCH,
+    applies=lambda world: bool(world.process.steps),
+    meanwhile=(*_TAKEN_OVER, "a_write", "an_epoch", "a_compaction", "a_delivery", "an_upload"),
+    index=below(2),
+)
+def end_beside(world: World, index: int) -> None:
+    """Make a step that has begun beside epochs, while epochs go on."""
+    world.process.end_step(index)
 
 
 @rule(
@@ -216,7 +252,10 @@ def deliver(world: World) -> None:
 @rule(
     6,
     ("merged", "swept", "put runs", "delete runs", "delete log", "fetch", *COMMITTING),
-    meanwhile=(*_TAKEN_OVER, "a_write", "an_epoch", "a_delivery", "an_upload"),
+    meanwhile=(
+        *_TAKEN_OVER,
+        *("a_write", "an_epoch", "a_step_beside", "a_delivery", "an_upload"),
+    ),
 )
 def compact(world: World) -> None:
     world.db.compaction.run()
@@ -356,10 +395,8 @@ def replay(world: World, which: int, groups: list[int], given: list[Change]) -> 
 
 @rule(1, (*_EPOCH, "sink", "sink written", "fetch"), meanwhile=("a_write", "a_compaction"))
 def settle(world: World) -> None:
-    process = world.process
-    while process.db.loop.pending():
-        process.db.loop.advance()
-    process.delivery.advance()
+    world.process.settle()
+    world.process.delivery.advance()
 
 
 @rule(
@@ -384,6 +421,7 @@ def _zombie_writes(zombie: Process, world: World, given: list[Change]) -> None:
 
 _OF_ZOMBIES: Final[dict[str, Callable[[Process, World, list[Change]], Any]]] = {
     "epoch": lambda zombie, _world, _given: zombie.db.loop.advance(),
+    "end beside": lambda zombie, _world, _given: zombie.end_step(),
     "write": _zombie_writes,
     "compact": lambda zombie, _world, _given: zombie.db.compaction.run(),
     "deliver": lambda zombie, _world, _given: zombie.delivery.advance(),

@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from headrace.catalog import RefreshKind, RefreshPolicy, Sink, Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.log.segments import forget_segments
 from headrace.objects.bundles import bundle_of, object_of
+from headrace.runtime.beside import SetSteps
 from headrace.spine import forget_runs, mounts
 from headrace.types import Epoch, rows_of
 from runtime.crashing import Crash, counted, table_after
@@ -80,6 +81,44 @@ class Process:
     machine: Path
     delivery: Delivery
     filling: list[Fill] = field(default_factory=list)
+    steps: list[Callable[[], None]] = field(default_factory=list)
+    """The wide steps that have begun beside epochs, each with all that is left of it."""
+
+    def settle(self) -> None:
+        """Have everything read, in this thread."""
+        while self.db.loop.pending():
+            if self.db.loop.advance() is None:
+                self.end_step()
+
+    def step_beside(self) -> None:
+        """Let wide steps run beside epochs from now on."""
+        self.db.loop.beside = PlayedSteps(2, self.steps.append, process=self)
+
+    def end_step(self, index: int = 0) -> None:
+        """Make a step that has begun, to its end; raise why it fails."""
+        (number,) = sorted({index % len(self.steps)}) if self.steps else (0,)
+        if self.steps:
+            before = self.db.loop.beside.steps
+            self.steps.pop(number)()
+            self.life.require()
+            for step in before:
+                if step.ended and step.error is not None:
+                    raise step.error
+
+
+@dataclass(slots=True)
+class PlayedSteps(SetSteps):
+    """Steps that are made when the history says so, or when something waits for them."""
+
+    process: Process | None = None
+
+    def wait(self, met: Callable[[], bool]) -> None:
+        """Make the steps that run, until a condition is met."""
+        assert self.process is not None
+        while not met():
+            assert self.process.steps, "nothing is waited for that does not run"
+            with suppress(HeadraceError):  # what waits does not need that it was made
+                self.process.end_step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +174,10 @@ class Site:
     def _created(self, shape: str) -> Template:
         directory = self.place / f"template-{shape}"
         db = PureDatabase(directory, clock=self.clock)
-        table = db.create_table()
+        table, other = db.create_table(), db.create_table("u")
         view = db.create_view("counts", table)
         made = {"t": table, "counts": view, "above": db.create_view("above", view)}
+        made |= {"u": other, "over_u": db.create_view("over_u", other)}
         if shape == "full":
             late = made["late"] = db.create_view("late", table, MANUAL)
             made["later"] = db.create_view("later", late, MANUAL)
@@ -173,8 +213,8 @@ class World:
         self.objects = Objects()
         self.machines = self.lives = 0
         self.mounted: list[Path] = []
-        self.log: list[Change] = []
-        self.writing: list[Sequence[Change]] = []
+        self.logs: dict[str, list[Change]] = {"t": [], "u": []}
+        self.writing: list[tuple[str, Sequence[Change]]] = []
         self.outside = Outside()
         self.zombies: list[Process] = []
         self.views = 0
@@ -218,9 +258,18 @@ class World:
         return self.process.db
 
     @property
+    def log(self) -> list[Change]:
+        """What has been written to the table."""
+        return self.logs["t"]
+
+    @property
     def table(self) -> Table:
         """The table."""
-        found = self.db.loop.catalog.by_id[self.ids["t"]]
+        return self.table_of("t")
+
+    def table_of(self, name: str) -> Table:
+        """Return the table, or the other one: of another connected set."""
+        found = self.db.loop.catalog.by_id[self.ids[name]]
         assert isinstance(found, Table)
         return found
 
@@ -351,12 +400,13 @@ class World:
             self.failure = self.failure or error
         self.points.troubles = troubles
 
-    def append(self, process: Process, given: Sequence[Change]) -> None:
-        """Append changes, and have the model say what was written."""
+    def append(self, process: Process, given: Sequence[Change], name: str = "t") -> None:
+        """Append changes to a table, and have the model say what was written."""
         self._model_writes()
-        self.writing = [*self.writing, given]
+        own = name, given
+        self.writing = [*self.writing, own]
         try:
-            end = process.db.append(self.table, given)
+            end = process.db.append(self.table_of(name), given)
         except (HeadraceError, Crash) as error:
             certain = isinstance(error, HeadraceError) and "is not known" not in (
                 error.detail or ""
@@ -366,10 +416,11 @@ class World:
             raise
         else:
             self._model_writes()
-            assert end <= len(self.log), "what is acknowledged is written"
-            assert self.log[end - len(given) : end] == given
+            log = self.logs[name]
+            assert end <= len(log), "what is acknowledged is written"
+            assert log[end - len(given) : end] == given
         finally:
-            self.writing = [each for each in self.writing if each is not given]
+            self.writing = [each for each in self.writing if each is not own]
 
     def _model_writes(self) -> bool:
         """Have the model say what has been written; return whether that is anything new.
@@ -377,18 +428,18 @@ class World:
         Of several writes that are under way, the others have not been written: each one that is
         slow waits at one point, and others begin and end meanwhile.
         """
-        new = self.log_end() - len(self.log)
-        if not new:
+        new = {name: self.log_end(name) - len(log) for name, log in self.logs.items()}
+        if not any(new.values()):
             return False
-        given = self.writing[-1]
-        assert new == len(given), "all changes of a write are written, or none"
-        self.log += given
+        name, given = self.writing[-1]
+        assert new == {**dict.fromkeys(new, 0), name: len(given)}, "all of a write, or nothing"
+        self.logs[name] += given
         return True
 
-    def log_end(self) -> int:
-        """Return the end of the table's log, as the ledger's database has it."""
+    def log_end(self, name: str = "t") -> int:
+        """Return the end of a table's log, as the ledger's database has it."""
         query = "SELECT log_end FROM logs WHERE relation = ?"
-        ((end,),) = self.truth.execute(query, (self.ids["t"],)).fetchall()
+        ((end,),) = self.truth.execute(query, (self.ids[name],)).fetchall()
         return int(end)
 
     def last_epoch(self) -> int:
@@ -411,7 +462,9 @@ class World:
         if self.failure is not None:
             raise self.failure
         assert not self.server.violations, self.server.violations
-        assert self.log_end() == len(self.log), "what was acknowledged is written, and no more"
+        written = {name: len(log) for name, log in self.logs.items()}
+        ends = {name: self.log_end(name) for name in written}
+        assert ends == written, "what was acknowledged is written, and no more"
         self._check_forgotten()
         state, process = self.db.loop.published.current, self.process
         now = (self.version(), id(process), id(state))
@@ -489,7 +542,11 @@ class World:
         state, ids = self.db.loop.published.current, self.ids
         rows = table_after(self.log[: state.positions.get(ids["t"], 0)])
         assert self.rows(ids["t"]) == Counter(rows.items()), "the table"
-        apart = {ids[name] for name in ("above", "over_late", *LAGGING) if name in ids}
+        other = table_after(self.logs["u"][: state.positions.get(ids["u"], 0)])
+        assert self.rows(ids["u"]) == Counter(other.items()), "the other table"
+        over_u = counted(other.values(), QUERIES[self.view("over_u").query])
+        assert self.rows(ids["over_u"]) == over_u, "the view over the other table"
+        apart = {ids[name] for name in ("above", "over_u", "over_late", *LAGGING) if name in ids}
         for view in state.catalog.views_in_order():
             if view.id not in apart:
                 counts = counted(rows.values(), QUERIES[view.query])
@@ -552,8 +609,7 @@ class World:
 
     def settle(self) -> None:
         """Have everything read and delivered."""
-        while self.db.loop.pending():
-            self.db.loop.advance()
+        self.process.settle()
         self.process.delivery.advance()
         assert self.outside.rows() == self.rows(self.ids["counts"])
 
@@ -561,17 +617,21 @@ class World:
         """Compare the epochs that can still be read with the model."""
         ids, since = self.ids, {a.id: a.since for a in self.db.ledger.spines.arrangements()}
         query = "SELECT epoch, to_offset FROM reads WHERE relation = ? ORDER BY epoch"
-        read = self.truth.execute(query, (ids["t"],)).fetchall()
-        stored = {name: rows_of(ids[name]) for name in ("t", "counts", "above")}
+        tables = {name: self.truth.execute(query, (ids[name],)).fetchall() for name in self.logs}
+        stored = {name: rows_of(ids[name]) for name in ("t", "u", "over_u", "counts", "above")}
         for number in range(min(map(since.__getitem__, stored.values())), self.last_epoch() + 1):
             epoch = Epoch(number)
             here = {name: id_ for name, id_ in stored.items() if since[id_] <= epoch}
             runs = self.db.ledger.spines.of(here.values(), epoch)
             found = {name: self._rows_of(id_, runs[id_]) for name, id_ in here.items()}
-            if "t" in found:
+            for name, read in tables.items():
                 at = max((to for made, to in read if made <= epoch), default=0)
-                rows = Counter(table_after(self.log[:at]).items())
-                assert found["t"] == rows, f"the table at {epoch}"
+                rows = table_after(self.logs[name][:at])
+                if name in found:
+                    assert found[name] == Counter(rows.items()), f"the table {name} at {epoch}"
+                if name == "u" and "over_u" in found:
+                    over_u = counted(rows.values(), QUERIES[self.view("over_u").query])
+                    assert found["over_u"] == over_u, f"over_u at {epoch}"
             if "counts" in found and "above" in found:
                 above = counted(n for _, n in found["counts"])
                 assert found["above"] == above, f"above at {epoch}"

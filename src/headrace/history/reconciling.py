@@ -277,7 +277,7 @@ class Reconciling:
         ledger, made = self.ledger, rounds.to_json()
         known = self._marked(relation)
         entries = self._entries(relation, found) if isinstance(relation, View) and not known else ()
-        with self.loop.exclusive():  # a stop of the view has to be published
+        with self.loop.between():  # a stop of the view has to be published
             evidence = ledger.evidence.record(relation.id, made, found, entries)
         compared = SampleOutcome(relation, rounds, count.stored, count.wrong, evidence)
         if known:

@@ -30,7 +30,7 @@ from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from headrace.circuit import Circuit
     from headrace.engine.planned import Planned
@@ -83,7 +83,7 @@ class Definer:
     ) -> Epoch:
         """Create an empty relation, in place of ``dropped``, in an epoch of its own."""
         declarations, dropped = self.declarations, tuple(self._with_sources(dropped))
-        with self._changing():
+        with self._changing(dropped):
             gone = live(self.loop.catalog, dropped)
             if isinstance(relation, PlainView | Sink):
                 live(self.loop.catalog, relation.inputs)
@@ -203,7 +203,7 @@ class Definer:
             HeadraceError: ``conflict`` if the view runs again, or has been dropped or replaced.
         """
         view, engine = planned.view, self.declarations.engine
-        with self._changing():
+        with self._changing([former.id]):
             live(self.loop.catalog, [former.id], {former.id: former})
             if former.id not in self.loop.stopped():
                 raise HeadraceError(
@@ -327,7 +327,7 @@ class Definer:
         with loop.refreshing:
             if ends and not begins:
                 ViewRefresh(loop, (view,)).run()  # beside the epochs, so that few changes remain
-            with self._changing():
+            with self._changing([view.id]):
                 live(loop.catalog, [view.id], {view.id: view})
                 if ends and not begins:
                     ViewRefresh(loop, (view,)).run()
@@ -351,7 +351,7 @@ class Definer:
 
     def alter_sink(self, sink: Sink) -> Epoch:
         """Replace the options of a sink."""
-        with self._changing():
+        with self._changing(()):
             live(self.loop.catalog, [sink.id])
             change = {sink.id: sink.to_json()}
             commit = EpochCommit(self.ledger.head.epoch, f"alter-{sink.id}", redefined=change)
@@ -378,7 +378,7 @@ class Definer:
         Raises:
             HeadraceError: ``conflict`` if a view would change.
         """
-        with self._changing():
+        with self._changing([stream.id]):
             (former,) = live(self.loop.catalog, [stream.id])
             catalog = self.loop.catalog.with_(stream)
             above = [v for v in catalog.dependants(stream.id) if not isinstance(v, Sink)]
@@ -418,7 +418,7 @@ class Definer:
         A hidden view of a dropped sink is dropped too.
         """
         ids = self._with_sources(ids)
-        with self._changing():
+        with self._changing(ids):
             gone = live(self.loop.catalog, ids)
             catalog = self.loop.catalog.without(ids)
             epoch = self.ledger.commit(
@@ -435,9 +435,12 @@ class Definer:
     # -- pieces ----------------------------------------------------------------------------
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Hold the locks of epochs and of planning while the block runs."""
-        with self.loop.exclusive(), self.declarations.planning:
+    def _changing(self, among: Collection[RelationId] | None = None) -> Iterator[None]:
+        """Hold the locks of epochs and of planning while the block runs.
+
+        It may change what the sets of relations ``among`` (default: all) consist of.
+        """
+        with self.loop.exclusive(among), self.declarations.planning:
             yield
 
     def _end_feeds(self, dropped: Sequence[RelationId]) -> None:

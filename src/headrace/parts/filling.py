@@ -127,13 +127,14 @@ class Filling:
         for relation in live(reader.catalog, view.depends_on):
             reader.require_running(relation)
         inputs = {relation.id: relation for relation in live(reader.catalog, view.inputs)}
+        among = None if alone else self._among(fill)
         try:
             if not alone:
                 fill.begin(reader.settled(view.depends_on))
                 begun()
                 while fill.catch_up(reader.published) > loop.settings.small_rows:
                     between()
-            with loop.exclusive():
+            with loop.exclusive(among):
                 for relation in live(reader.catalog, inputs, inputs):
                     reader.require_running(relation)
                 if alone:
@@ -161,10 +162,15 @@ class Filling:
         with loop.refreshing:
             fill.begin(self._standing(fill.view))
             begun()
-            with loop.exclusive():
+            with loop.exclusive(self._among(fill)):
                 for relation in live(loop.catalog, inputs, inputs):
                     self.reader.require_running(relation)
                 return join()
+
+    def _among(self, fill: Fill) -> frozenset[RelationId]:
+        """Return relations of the sets that a filled build will belong to."""
+        among = frozenset((fill.view.id, *fill.view.depends_on))
+        return among | self.loop.timetable.views() if fill.clocked else among
 
     def _without(self, view: View, circuit: Circuit) -> dict[RelationId, Offset]:
         """Return, by stream, the offset before which no event is still part of the view's state."""

@@ -19,7 +19,7 @@ from headrace.runtime.cancelling import check_cancelled, running_statement
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from headrace.errors import HeadraceError
     from headrace.runtime.published import Published
@@ -62,6 +62,12 @@ class SetStep:
         return sum(each.rows for each in self.poll.ranges.values())
 
 
+def waited_for(steps: Iterable[SetStep]) -> str:
+    """Return the names of the relations whose changes steps read, for messages."""
+    names = (step.state.catalog.by_id[id_].name for step in steps for id_ in step.poll.ranges)
+    return ", ".join(sorted(names))
+
+
 @dataclass(slots=True)
 class _Rest:
     """Until when a set has no wide step begun, by the monotonic clock; and why the last failed."""
@@ -82,7 +88,7 @@ class _Threads:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def run(self, work: Callable[[], None]) -> None:
-        """Have something done by the next thread that is free."""
+        """Do something on the next thread that is free."""
         if len(self._threads) < self.most:
             name = f"headrace-steps-{len(self._threads) + 1}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -105,7 +111,7 @@ class _Threads:
 
 
 @dataclass(slots=True)
-class Beside:
+class SetSteps:
     """The steps that run beside the epochs of one loop: at most ``most``, one of each set.
 
     They begin and end under the lock of epochs. ``run`` is called with what a step does, and has
@@ -123,8 +129,8 @@ class Beside:
     """Those of the sets whose steps wait for others to end, or for changes to accumulate."""
     number: int = 0
     """That of the step that began last."""
-    _excluding: int = 0
-    """How many wait until no step runs, or do what none may run beside."""
+    _excluding: tuple[Collection[RelationId] | None, ...] = ()
+    """What is waited for, or changed: the sets of these relations begin no step; None is all."""
     _numbers: dict[Members, int] = field(default_factory=dict)
     _rests: dict[Members, _Rest] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -139,7 +145,7 @@ class Beside:
         self.run, self.freed = self._threads.run, freed
 
     def close(self) -> None:
-        """Begin no more steps, and wait for those that run; no lock may be held that they need."""
+        """Stop beginning steps, and wait for those that run; no lock may be held that they need."""
         self.run = None
         self._threads.close()
 
@@ -152,7 +158,9 @@ class Beside:
 
         If ``rested``, not while the set rests, unless as much waits as one step reads: ``full``.
         """
-        if self.run is None or self._excluding or len(self.steps) >= self.most:
+        if self.run is None or len(self.steps) >= self.most:
+            return False
+        if any(each is None or not members.isdisjoint(each) for each in self._excluding):
             return False
         rest = self._rests.get(members)
         if rest is None or not rested or rest.until <= time.monotonic():
@@ -208,29 +216,36 @@ class Beside:
         return left or None
 
     @contextmanager
-    def excluded(self) -> Iterator[None]:
-        """Wait until no step runs, and run a block in which none does.
+    def excluded(self, among: Collection[RelationId] | None) -> Iterator[None]:
+        """Wait until no step runs of the sets of some relations; run a block in which none does.
+
+        None stands for all relations.
 
         Raises:
             HeadraceError: ``cancelled`` if the statement was cancelled while it waited.
         """
         with self._changed:
-            self._excluding += 1
+            self._excluding = (*self._excluding, among)
         try:
-            self._wait_for_all()
+            self._wait_for_steps(among)
             yield
         finally:
             with self._changed:
-                self._excluding -= 1
+                left = list(self._excluding)
+                left.remove(among)
+                self._excluding = tuple(left)
                 self._changed.notify_all()
-            self.freed()
+            if self.waiting:
+                self.freed()
 
-    def _wait_for_all(self) -> None:
-        if self.steps:
-            statement, names = running_statement(), self.waited_for()
-            if statement is not None:
-                statement.waits(f"waiting for the wide step of {names}")
-        self.wait(lambda: not self.steps)
+    def _wait_for_steps(self, among: Collection[RelationId] | None) -> None:
+        def running() -> list[SetStep]:
+            return [s for s in self.steps if among is None or not s.members.isdisjoint(among)]
+
+        statement, steps = running_statement(), running()
+        if steps and statement is not None:
+            statement.waits(f"waiting for the wide step of {waited_for(steps)}")
+        self.wait(lambda: not running())
 
     def wait(self, met: Callable[[], bool]) -> None:
         """Wait until a condition is met; it is tested when a step ends, and now and then.
@@ -264,13 +279,6 @@ class Beside:
         for step in steps:
             if step.error and step.number > after and not step.members.isdisjoint(relations):
                 raise step.error
-
-    def waited_for(self) -> str:
-        """Return the names of the relations whose changes are read, for messages."""
-        names = [
-            step.state.catalog.by_id[id_].name for step in self.steps for id_ in step.poll.ranges
-        ]
-        return ", ".join(sorted(names))
 
     def _hold(self, steps: tuple[SetStep, ...]) -> None:
         self.steps = steps

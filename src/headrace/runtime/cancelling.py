@@ -113,6 +113,11 @@ class StatementLock:
         """Whether this thread holds it."""
         return self._owner == threading.get_ident()
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether this thread holds it more than once."""
+        return self.is_mine and self._depth > 1
+
     def acquire(self, unless: Callable[[], bool] | None = None) -> bool:
         """Take the lock, or stop waiting for it; return whether it was taken.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.catalog import Table
 from headrace.errors import Code
 from headrace.ledger import OffsetRange, OutdatedEpochError
-from headrace.runtime.arrivals import rows_of_ranges
+from headrace.runtime.backlog import rows_of_ranges
 from headrace.runtime.stages import Poll
 from headrace.types import RelationId
 
@@ -71,6 +71,9 @@ class Parting:
 
     loop: EpochLoop
     _sets: ConnectedSets | None = None
+    _busy: tuple[ConnectedSets, frozenset[RelationId], frozenset[RelationId]] | None = None
+    """The sets, the relations of the steps that run, and those of the sets that have any of them.
+    """
 
     def sets(self) -> ConnectedSets:
         """Return the sets of relations whose steps are independent."""
@@ -83,22 +86,44 @@ class Parting:
         """Return how many changes wait, without those of sets that are left to wide steps."""
         apart = self.loop.beside.busy | self.loop.beside.waiting
         return rows_of_ranges(self.loop.backlog.waiting(self.loop.maintained() - apart))
+    def within(self, among: Collection[RelationId] | None) -> frozenset[RelationId]:
+        """Return the relations of the sets of some relations; those of all by default."""
+        of = self.sets().by_relation
+        if among is None:
+            return frozenset(of)
+        return frozenset[RelationId]().union(*(of[id_] for id_ in among if id_ in of))
+
+    def busy(self) -> frozenset[RelationId]:
+        """Return the relations of the sets whose steps run; a set may have grown meanwhile."""
+        sets, steps = self.sets(), self.loop.beside.busy
+        if self._busy is None or self._busy[0] is not sets or self._busy[1] is not steps:
+            self._busy = sets, steps, steps | self.within(steps)
+        return self._busy[2]
+
+    def together(self) -> Poll:
+        """Fix the inputs of an epoch of all sets that may be stepped now; see :class:`Backlog`."""
+        loop, left_out = self.loop, self.busy()
+        if loop.within is not None:
+            left_out |= loop.catalog.by_id.keys() - loop.within
+        waiting = loop.backlog.waiting(loop.maintained() - left_out)
+        ranges, clock = loop.backlog.first(waiting, loop.catalog), loop.clock_without(left_out)
+        return Poll(loop.ledger.head.epoch, ranges, clock, loop.due(clock.after) - left_out)
 
     def parted(self) -> tuple[Poll, list[Poll]]:
         """Fix the inputs of an epoch of the sets whose steps are narrow, and those of each other.
 
         Of each set, about the first changes are read, whatever waits in others.
         """
-        loop, sets, busy = self.loop, self.sets(), self.loop.beside.busy
+        loop, sets, busy = self.loop, self.sets(), self.busy()
         clock, previous = loop.clock_without(busy), loop.ledger.head.epoch
-        waiting = loop.arrivals.waiting(loop.maintained() - busy)
+        waiting = loop.backlog.waiting(loop.maintained() - busy)
         due, few, left = loop.due(clock.after) - busy, loop.settings.small_rows, _most_rows(loop)
         narrow, wide = dict[RelationId, OffsetRange](), list[Poll]()
         parts = sets.parted(waiting.keys() | due)
         loop.beside.look(frozenset(sets.by_relation[min(part)] for part in parts))
         for part in parts:
             own = {id_: waiting[id_] for id_ in part & waiting.keys()}
-            ranges = loop.arrivals.first(own, sets.catalog)
+            ranges = loop.backlog.first(own, sets.catalog)
             rows, due_here = rows_of_ranges(ranges), due & part
             if rows > few or loop.widths.fan_out(due_here.union(ranges), rows):
                 wide.append(Poll(previous, ranges, clock, due_here))
@@ -134,7 +159,7 @@ class Parting:
         beside, of, most = self.loop.beside, self.sets().by_relation, self.loop.settings.epoch_rows
         wide = [(of[min((*poll.ranges, *poll.due))], poll) for poll in polls]
         for members, poll in sorted(wide, key=lambda each: beside.turn(each[0])):
-            rows = rows_of_ranges(self.loop.arrivals.waiting(members & self.loop.maintained()))
+            rows = rows_of_ranges(self.loop.backlog.waiting(members & self.loop.maintained()))
             if beside.admits(members, rested=rested, full=rows >= most):
                 yield members, poll
             else:
@@ -143,8 +168,8 @@ class Parting:
     def waits(self, ends: Mapping[RelationId, Offset], timed: Collection[RelationId]) -> bool:
         """Whether changes before some offsets, or due rows of views, are left to a wide step."""
         loop, beside = self.loop, self.loop.beside
-        behind = loop.arrivals.waiting(ends.keys() & loop.maintained())
-        return not (beside.busy | beside.waiting).isdisjoint(behind.keys() | set(timed))
+        behind = loop.backlog.waiting(ends.keys() & loop.maintained())
+        return not (self.busy() | beside.waiting).isdisjoint(behind.keys() | set(timed))
 
     def require_unchanged(self, stage: Commit, step: SetStep) -> None:
         """Check that nothing of a set has changed since its step has begun.

@@ -358,7 +358,7 @@ class Delivery:
 
     def _own_epoch(self) -> Epoch:
         """Make an epoch in which nothing changes."""
-        with self.loop.exclusive():
+        with self.loop.between():
             last = self.loop.ledger.head.epoch
             return self.loop.ledger.commit(EpochCommit(last, f"reconcile-{self.sink}"))
 

@@ -22,9 +22,9 @@ from headrace.ledger import (
     Read,
     RunKind,
 )
-from headrace.runtime.arrivals import Arrivals, rows_of_ranges
 from headrace.runtime.attempt import Attempt
-from headrace.runtime.beside import Beside
+from headrace.runtime.backlog import Backlog, rows_of_ranges
+from headrace.runtime.beside import SetSteps
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.connected import Parting
 from headrace.runtime.failing import FailingViews
@@ -87,22 +87,24 @@ class EpochLoop:
     """Returns a table of one row as errors show it."""
     widths: Widths = field(init=False)
     """Chooses the width of each step."""
-    arrivals: Arrivals = field(init=False)
+    backlog: Backlog = field(init=False)
     """Chooses what each epoch reads."""
-    beside: Beside = field(init=False)
+    beside: SetSteps = field(init=False)
     """The wide steps that run beside epochs."""
     parting: Parting = field(init=False)
     """Parts what is polled by connected set."""
     timetable: Timetable = field(init=False)
     """Says when rows of views that read the clock are due."""
+    within: frozenset[RelationId] | None = None
+    """In a block of :meth:`exclusive`, the relations that it makes epochs of; None is all."""
     _exclusive: int = 0
-    """How many blocks of :meth:`exclusive` run, each within the one before."""
+    """How many such blocks run, each within the one before."""
 
     def __post_init__(self) -> None:
         """Create what chooses widths and ranges, and what runs beside epochs."""
         self.widths = Widths(self.settings.small_rows)
-        self.arrivals = Arrivals(self)
-        self.beside = Beside(self.settings.wide_steps)
+        self.backlog = Backlog(self)
+        self.beside = SetSteps(self.settings.wide_steps)
         self.timetable = Timetable(self.directory, self.ledger)
         self.parting = Parting(self)
 
@@ -117,17 +119,22 @@ class EpochLoop:
         return self.published.current.catalog
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Run a block while no step runs and the catalog does not change; publish its effect.
+    def exclusive(self, among: Collection[RelationId] | None = None) -> Iterator[None]:
+        """Run a block while no epoch is made and the catalog does not change; publish its effect.
 
-        A block that changes the catalog publishes that change itself.
+        It may change what the sets of relations ``among`` (default: all) consist of: it waits until
+        no step of these runs, and epochs that it makes itself are of these. A block that changes
+        the catalog publishes that change itself.
         """
-        with nullcontext() if self.lock.is_mine else self.beside.excluded(), self.lock:
+        with nullcontext() if self.lock.is_mine else self.beside.excluded(among), self.lock:
+            if self._exclusive == 0:
+                self.within = None if among is None else self.parting.within(among)
             self._exclusive += 1
             try:
                 yield
             finally:
                 self._exclusive -= 1
+                self.within = self.within if self._exclusive else None
                 self.published.publish()
 
     @contextmanager
@@ -178,9 +185,9 @@ class EpochLoop:
         """Make one epoch; the lock is held."""
         if self.beside.run is not None and not self._exclusive:
             return self._narrow_epoch(rested=rested)
-        poll = self.poll()
+        poll = self.parting.together()
         if self._stops_unfit(poll):
-            poll = self.poll()
+            poll = self.parting.together()
         if not poll.ranges and not poll.due:
             return None
         return self._made(poll)
@@ -205,13 +212,6 @@ class EpochLoop:
                     raise
         guards = FailingViews(self, replace(poll, narrow=False)).run(failure)
         return self._attempt(poll, guards, beside)
-
-    def poll(self) -> Poll:
-        """Fix the inputs of the next epoch, of all sets together; see :class:`Arrivals`."""
-        waiting = self.arrivals.waiting(self.maintained() - self.beside.busy)
-        ranges = self.arrivals.first(waiting, self.catalog)
-        clock = self.clock_without(self.beside.busy)
-        return Poll(self.ledger.head.epoch, ranges, clock, self.due(clock.after))
 
     def clock_without(self, without: Collection[RelationId]) -> Clock:
         """Return the clock of an epoch ``without`` some relations.
@@ -557,6 +557,8 @@ class EpochLoop:
     def quiet_clock(self) -> int:
         """Return the latest time, not after now, at which no row is due yet."""
         now = self.now()
+        if not self.timetable.views().isdisjoint(self.beside.busy):
+            return self.ledger.epochs.clock()
         return min([now, *(due - 1 for due in self._due_times().values())])
 
     def seconds_until_due(self) -> float | None:

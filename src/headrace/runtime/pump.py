@@ -141,8 +141,8 @@ class Pump:
                     epoch = loop.advance()
                     waits = loop.parting.waits(ends, loop.due(now, timed))
                     steps = loop.beside.steps
-                    if epoch is None and not waits:
-                        self._require(settled)
+                    if epoch is None and (not waits or loop.lock.is_nested):
+                        self._require(settled)  # a step cannot end while its commit waits for this
             if epoch is not None:
                 self.made(epoch)
             elif waits:

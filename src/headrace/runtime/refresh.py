@@ -150,7 +150,7 @@ class ViewRefresh:
                 state, ends = loop.published.current, loop.ledger.head.ends
                 for level in levels:
                     level.read(state, ends, state.clock)
-            with loop.exclusive():
+            with loop.exclusive([view.id for view in self.views]):
                 for level in levels:
                     level.require_same()
                 ends, clock = loop.ledger.head.ends, loop.quiet_clock()

@@ -131,7 +131,7 @@ class Refreshes:
             why = str(self.failed.pop(view.id))  # from now on the dirty ledger says it
             self.loop.ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), why, after=after))
         if failing:
-            with self.loop.exclusive():  # publishes
+            with self.loop.between():  # publishes
                 return
         for view in views:
             self._note(view, error)

@@ -76,7 +76,7 @@ class Retirement:
         if due is None:
             return None
         self.keep_ids(stream, due.start)
-        with self.loop.exclusive():
+        with self.loop.between():
             self.loop.fault("retire")
             try:
                 self.loop.ledger.log.retire(stream.id, due)
@@ -103,7 +103,7 @@ class Retirement:
             if time is not None and time <= clock:
                 begun.append(view.build)
         if begun:
-            with loop.exclusive():
+            with loop.between():
                 loop.ledger.builds.begin(stream.id, retired.start, begun)
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:

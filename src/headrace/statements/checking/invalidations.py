@@ -51,7 +51,7 @@ class Invalidations:
             "reason": statement.reason,
             **({} if self.principal.name is None else {"by": self.principal.name}),
         }
-        with self.loop.exclusive():
+        with self.loop.between():
             catalog = self.reader.catalog
             if invalidated(catalog, statement) is not view:
                 raise HeadraceError(
