@@ -47,7 +47,7 @@ class Idle:
         self.closing, self.news = threading.Event(), threading.Event()
         self.published = self.retirement = self
         self.streams, self.beside = (), SetSteps(0)
-        self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}))
+        self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}, epoch=0))
 
     def advance(self, **_: bool) -> None:
         return None

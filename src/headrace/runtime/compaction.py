@@ -109,7 +109,7 @@ class Compaction:
             most = self._most_dead(_DEAD_AT_REST, _SHARE_AT_REST)
             self._merge(ledger.head.next_spines, math.inf, most, resting=True)
             if any(ledger.head.spines[i] is not r for i, r in ledger.head.next_spines.items()):
-                with loop.exclusive():
+                with loop.between():
                     ledger.commit(EpochCommit(ledger.head.epoch, "rest"))
             self._pass(math.inf, resting=True)
             ledger.make_small(self._oldest_named())

@@ -86,6 +86,7 @@ class Parting:
         """Return how many changes wait, without those of sets that are left to wide steps."""
         apart = self.loop.beside.busy | self.loop.beside.waiting
         return rows_of_ranges(self.loop.backlog.waiting(self.loop.maintained() - apart))
+
     def within(self, among: Collection[RelationId] | None) -> frozenset[RelationId]:
         """Return the relations of the sets of some relations; those of all by default."""
         of = self.sets().by_relation

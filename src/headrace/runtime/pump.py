@@ -238,7 +238,8 @@ class Pump:
 
     def _compact_at(self, epoch: Epoch, before: Epoch | None = None) -> None:
         """Do what is due at an epoch; ``before`` is that of some time ago, if nothing was due."""
-        if before is not None and before == epoch > self._rested:
+        at_rest = before is not None and not self.loop.beside.steps
+        if at_rest and before == epoch > self._rested:
             self._rested = self.compaction.rest()
         elif before is not None or epoch - self._swept >= _SWEEP_EVERY:
             self.compaction.run()
