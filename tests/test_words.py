@@ -50,11 +50,15 @@ SAME_NAME = {
     "FirstRows": "a node of the plan, and the operator that computes it",
     "Fold": "a node of the plan, and the operator that computes it",
     "Join": "a node of the plan, its node of the circuit, and a node of the plan of a SELECT",
+    "Limit": "a node of the plan of a SELECT, and of the tree that DuckDB's text is made of",
     "Loop": "a node of the plan, and its node of the circuit",
     "Node": "the nodes of the plan, and those of the plan of a SELECT",
     "Options": "the options of each connector",
     "Project": "a node of the plan, and a node of the plan of a SELECT",
+    "Sort": "a node of the plan of a SELECT, and of the tree that DuckDB's text is made of",
+    "Stored": "a node of the plan of a SELECT, and of the tree that DuckDB's text is made of",
     "Temporal": "a node of the plan, and the operator that computes it",
+    "Union": "a node of the plan of a SELECT, and of the tree that DuckDB's text is made of",
     "Window": "a node of the plan, and a window of time in the text of a dialect",
 }
 """Public classes that are rightly defined under one name in several modules, and why."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.database import Database
+    from headrace.directories.lock import Waits
     from headrace.functions import Function
-    from headrace.ledger import Waits
     from headrace.settings import GivenSettings
 
 AnyDatabase: TypeAlias = "Database | remote.RemoteDatabase"
@@ -33,6 +33,7 @@ def connect(
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
     branch: str | None = None,
+    warm: bool = True,
     **settings: Unpack[GivenSettings],
 ) -> Database: ...
 @overload
@@ -46,6 +47,7 @@ def connect(
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
     branch: str | None = None,
+    warm: bool = True,
     **settings: Unpack[GivenSettings],
 ) -> AnyDatabase: ...
 def connect(
@@ -90,7 +92,10 @@ def _not_of_a_server(name: str) -> HeadraceError:
             "A server has one database open, and a branch is a database of its own.",
             "Serve the branch, with headrace --data DIR --branch NAME serve, and give that URL.",
         )
-    if name in {"spark", "clock", "functions", "standby"} or name in settings.setting_names():
+    if (
+        name in {"spark", "clock", "functions", "standby", "warm"}
+        or name in settings.setting_names()
+    ):
         return HeadraceError(
             Code.UNSUPPORTED,
             f'"{name}" for a database on a server is not supported',

@@ -116,6 +116,7 @@ def connect(
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
     branch: str | None = None,
+    warm: bool = True,
     **settings: Unpack[GivenSettings],
 ) -> Database:
     """Open the database in a directory, which is created if it does not exist.
@@ -123,8 +124,9 @@ def connect(
     ``path`` may also be the URL of an object store, such as ``s3://bucket/prefix``, with the
     setting ``ledger``: what this machine keeps of it is a cache in the directory ``cache``.
 
-    Spark runs in this process. It starts in the background once the database is open: rows by key
-    can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
+    Spark runs in this process. It starts in the background once the database is open, or, without
+    ``warm``, when something first needs it: rows by key, and plain queries of tables and views, do
+    not. Pass ``spark`` to use an existing session. ``clock`` returns the
     value of ``now()`` in views, and the time of writes and epochs, in microseconds UTC.
     ``functions`` are Python functions for queries, made by :func:`headrace.function`. Views that
     call a function which is missing wait until it is registered. ``standby``: if another process
@@ -147,7 +149,9 @@ def connect(
     else:
         directory = data_directory(path)
     waits = standby if callable(standby) else lambda _error: bool(standby)
-    return Database(directory, chosen, spark, clock=clock, functions=functions, waits=waits)
+    return Database(
+        directory, chosen, spark, clock=clock, functions=functions, waits=waits, warm=warm
+    )
 
 
 def _opened_ledger(
@@ -199,6 +203,7 @@ class Database(DefaultSession):
         functions: Sequence[Function] = (),
         waits: Waits = refuses,
         *,
+        warm: bool = True,
         start: Callable[[], SparkSession] | None = None,
     ) -> None:
         """Open a database; ``start`` starts or joins a Spark that databases share."""
@@ -250,7 +255,7 @@ class Database(DefaultSession):
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
-        if settings.continuous:
+        if settings.continuous and warm:
             self._lease.then(self.parts.planning.start)
             self._lease.begin_after(_SPARK_AFTER_SECONDS)
 
@@ -378,11 +383,8 @@ class Database(DefaultSession):
             backup_place,
             fault,
         )
-        held, address, store = (
-            pump.compaction.held,
-            self.settings.ledger_address,
-            store_of(directory),
-        )
+        held, address = pump.compaction.held, self.settings.ledger_address
+        store = store_of(directory)
         branches = Branches(
             directory,
             ledger,

@@ -18,7 +18,6 @@ from headrace.engine.jobs.heap import LEAST_HEAP, heap_bytes
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.objects import StoreAddress
 from headrace.runtime.settings import OnDifference, RuntimeSettings
-from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.engine.jobs.lease import SparkSettings
     from headrace.ledger import PostgresAddress
     from headrace.objects import Place
+    from headrace.spine.mounts import Mounted
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
@@ -240,6 +240,8 @@ class Settings:
                 f"Give the setting ledger, or {LEDGER}: postgresql://user@host/database.",
             )
         caches = Path(self.cache if self.cache != NO_CACHE else tempfile.gettempdir())
+        from headrace.spine.mounts import Mounted  # noqa: PLC0415  (as below)
+
         directory = Mounted.place(address, caches)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -281,6 +283,8 @@ class Settings:
             return None
         address = self.store_address(store)
         most_bytes = (heap_bytes(self.store_cache) or 0) // 2
+        from headrace.spine.mounts import Mounted  # noqa: PLC0415  (commands start without Arrow)
+
         return Mounted(address, most_bytes, self.executor_cache)
 
     @staticmethod

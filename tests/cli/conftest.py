@@ -40,7 +40,7 @@ class Command:
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> int:
         self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        connect = self.connect or (lambda *_: self.database)
+        connect = self.connect or (lambda *_, **_given: self.database)
         code = main(["--data", str(self.directory), *arguments], connect)
         self.out, self.err = (written.decode() for written in self.capture.readouterr())
         return code

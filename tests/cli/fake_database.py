@@ -161,5 +161,5 @@ class FakeDatabase:
         self.closed = True
 
 
-def in_use(path: Path, _functions: object) -> FakeDatabase:
+def in_use(path: Path, *_: object, **_given: object) -> FakeDatabase:
     raise HeadraceError(Code.CONFLICT, f'data directory "{path}" is open for writing in process 7')

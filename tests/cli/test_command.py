@@ -372,7 +372,7 @@ SELECT senso FROM totals;
 @pytest.fixture
 def real(command: Command, spark: SparkSession) -> Command:
     """Run the command against the real database, on the session that all tests share."""
-    command.connect = lambda path, functions: connect(
+    command.connect = lambda path, functions, **_: connect(
         path, spark=spark, partitions=2, functions=functions
     )
     return command

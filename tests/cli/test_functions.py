@@ -93,7 +93,7 @@ def test_functions_of_python_are_listed_among_those_of_spark(command: Command) -
 def test_functions_of_a_file_are_called_and_replaced(
     command: Command, spark: SparkSession, tmp_path: Path
 ) -> None:
-    command.connect = lambda path, functions: connect(
+    command.connect = lambda path, functions, **_: connect(
         path / "data", spark=spark, partitions=2, functions=functions
     )
     file = tmp_path / "grades.py"

@@ -152,6 +152,9 @@ def test_while_no_process_answers_queries_are_parsed_names_resolved_and_ready_sa
     assert ready["serves"] == ["lookups", "writes"]
     assert ready["waits"] == ["queries were not answered yet: the query process was starting"]
     assert client.rows("SELECT name FROM t WHERE id = 1") == [["ann"]]
+    assert client.rows("SELECT name, count(*) FROM t WHERE id IN (1, 5) GROUP BY name") == [
+        ["ann", 1]
+    ]
 
 
 def _waits(processes: QueryProcesses) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import headrace
 from headrace.cli.command import main
+from headrace.directories.paths import LEDGER
 from headrace.ledger import PostgresAddress
-from headrace.ledger.directory import LEDGER
 from headrace.server.address import ListenAddress, Transport
 from headrace.server.proxy import RemoteServer
 from headrace.server.remote_reader import RemoteReader

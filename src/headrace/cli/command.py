@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 an error (or a view that differs, for ``verify``), 2 wrong
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -22,9 +21,12 @@ from headrace.cli.cluster import cluster
 from headrace.cli.connection import (
     Invocation,
     connect_to_headrace,
+    has_ledger_elsewhere,
     make_directory,
     need_directory,
+    need_free,
     opened,
+    without_garbage,
 )
 from headrace.cli.deploy import apply, plan
 from headrace.cli.doctor import doctor
@@ -45,7 +47,6 @@ from headrace.cli.restore import restore
 from headrace.cli.statement_thread import Abandoned, StatementThread
 from headrace.cli.test import test
 from headrace.cli.upgrade import upgrade
-from headrace.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -226,13 +227,14 @@ def sql(
     printer = printer_of(form, environment)
     thread = StatementThread(_note)
     make_directory(target, sys.stderr)
+    need_free(target, invocation)
     began = monotonic()
     given = FunctionFiles(functions, replace_functions)
     if (
         inputs
         and not functions
         and isinstance(target, Path)
-        and not _has_ledger_elsewhere(invocation)
+        and not has_ledger_elsewhere(target, invocation)
         and _looked_up(target, scripts, printer)
     ):
         return _DONE
@@ -240,7 +242,7 @@ def sql(
     from headrace.cli.interpreter import Interpreter  # noqa: PLC0415
     from headrace.cli.statements import Statements  # noqa: PLC0415
 
-    with opened(target, invocation, thread, sys.stderr, given) as database:
+    with opened(target, invocation, thread, sys.stderr, given, warm=shell) as database:
         seconds = monotonic() - began
         interpreter = Interpreter(
             Statements(database, thread, printer, sys.stderr),
@@ -260,29 +262,19 @@ def sql(
     return _FAILED if interpreter.failed else _DONE
 
 
-def _has_ledger_elsewhere(invocation: Invocation) -> bool:
-    """Whether the settings say that the ledger is not in the data directory."""
-    from headrace.settings import LEDGER, variable  # noqa: PLC0415  (--help is quick)
-
-    return bool(invocation.settings or variable(LEDGER))
-
-
 def _looked_up(directory: Path, scripts: list[tuple[str, str | None]], printer: Printer) -> bool:
-    """Show the rows of scripts that only look up rows by key, without opening the directory.
+    """Show the rows of scripts that only read stored rows plainly, without opening the directory.
 
     Returns whether they do.
     """
-    gc.disable()  # there is no garbage among what is imported: a tenth of the time
-    try:
+    with without_garbage():
         from headrace.cli.statements import show  # noqa: PLC0415  (as above)
-        from headrace.statements.reading.unopened import lookups  # noqa: PLC0415
+        from headrace.statements.reading.unopened import answers  # noqa: PLC0415
 
-        began = monotonic()
-        found = lookups(directory, [text for text, _ in scripts])
-        for result in found or ():
-            show(result, printer, monotonic() - began)
-    finally:
-        gc.enable()
+    began = monotonic()
+    found = answers(directory, [text for text, _ in scripts])
+    for result in found or ():
+        show(result, printer, monotonic() - began)
     return found is not None
 
 
@@ -320,6 +312,8 @@ def verify(
     printer = printer_of(form, Environment.of())
     need_directory(target)
     thread = StatementThread(_note)
+    from headrace.sql import quote  # noqa: PLC0415  (as above)
+
     text = f"VERIFY {quote(name)}" if name else "VERIFY"
     given = FunctionFiles(functions, replace_functions)
     with opened(target, invocation, thread, sys.stderr, given) as database:

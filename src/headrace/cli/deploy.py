@@ -14,6 +14,7 @@ from headrace.cli.connection import (
     Invocation,
     make_directory,
     need_directory,
+    need_free,
     need_no_file,
     opened,
 )
@@ -117,7 +118,7 @@ def plan(
     def run(deployment: Deployment) -> int:
         return deployment.plan(paths, prune=prune, offline=offline, as_json=as_json)
 
-    from headrace.ledger.directory import LEDGER  # noqa: PLC0415  (--help is quick)
+    from headrace.directories.paths import LEDGER  # noqa: PLC0415  (--help is quick)
 
     target, given = target_of(context), FunctionFiles(functions, replace_functions)
     if isinstance(target, Path):
@@ -180,14 +181,15 @@ def _deploy(
     run: Callable[[Deployment], int],
     target: Path | Address,
 ) -> int:
+    invocation = context.ensure_object(Invocation)
+    need_free(target, invocation)
     from headrace.cli.deploying import Deployment  # noqa: PLC0415  (--help is quick)
 
-    invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     thread = StatementThread(lambda text: click.echo(text, err=True))
     deployment = Deployment(
         thread,
-        lambda: opened(target, invocation, thread, sys.stderr, given),
+        lambda: opened(target, invocation, thread, sys.stderr, given, warm=False),
         debug=invocation.debug,
     )
     return run(deployment)

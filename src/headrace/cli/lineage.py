@@ -15,7 +15,6 @@ from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.options import common_options, format_option, printer_of, target_of
 from headrace.cli.statement_thread import StatementThread
 from headrace.errors import Code, HeadraceError
-from headrace.sql import quote_dotted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +74,12 @@ def lineage(
     keep_quiet(debug=invocation.debug)
     need_directory(target)
     thread = StatementThread(lambda text: click.echo(text, err=True))
+    from headrace.sql import quote_dotted  # noqa: PLC0415  (--help is quick)
+
     of = f" OF {quote_dotted(name)}" if name else ""
     shown = " FORMAT OPENLINEAGE" if openlineage else " DOWNSTREAM" if downstream else ""
     given = FunctionFiles(functions, replace_functions)
-    with opened(target, invocation, thread, sys.stderr, given) as database:
+    with opened(target, invocation, thread, sys.stderr, given, warm=False) as database:
         table: pa.Table = thread.call(
             lambda: database.sql(f"SHOW LINEAGE{of}{shown}").to_arrow(), database.cancel
         )

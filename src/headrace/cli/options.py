@@ -58,7 +58,7 @@ def data_directory_of(context: click.Context) -> Path:
     Raises:
         HeadraceError: ``invalid`` if there is no such branch.
     """
-    from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
+    from headrace.directories.paths import data_directory  # noqa: PLC0415  (--help is quick)
     from headrace.objects import StoreAddress  # noqa: PLC0415
     from headrace.settings import Settings  # noqa: PLC0415
 

@@ -15,9 +15,9 @@ import click
 
 from headrace.cli.connection import make_directory, opened
 from headrace.cli.restarting import LostDatabaseError, Restarts
+from headrace.directories.paths import LEDGER
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
-from headrace.ledger.directory import LEDGER
 from headrace.settings import Settings, require_heap
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The transactional record of epochs: what each one read, wrote and published."""
 
-from headrace.ledger.commit import OutdatedEpochError
-from headrace.ledger.directory import (
+from headrace.directories.lock import DirectoryLock, Waits, holder_of, refuses
+from headrace.directories.paths import (
     LEDGER,
     LEDGER_ELSEWHERE,
     RESTORING,
@@ -10,10 +10,10 @@ from headrace.ledger.directory import (
     existing_branch,
     prepare_directory,
 )
+from headrace.ledger.commit import OutdatedEpochError
 from headrace.ledger.files import CheckedRange, NeededFile
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.lock import DirectoryLock, holder_of
 from headrace.ledger.modes import MissingLedgerError, Mode
 from headrace.ledger.opening import (
     is_restored,
@@ -70,7 +70,6 @@ from headrace.ledger.rewinding import LedgerCopy
 from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.spans import StatusSpan
-from headrace.ledger.writers import Waits, refuses
 from headrace.ledger.written_files import FileKey, SmallFile
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
+from headrace.directories.lock import refuses
 from headrace.ledger.builds import Builds, builds, frontiers
 from headrace.ledger.commit import commit_epoch, last_epoch
 from headrace.ledger.copies import copy_ledger
@@ -28,7 +29,6 @@ from headrace.ledger.spines import Spines, arrangements, spines
 from headrace.ledger.store import Store
 from headrace.ledger.transactions import Transactions, WriteTransaction
 from headrace.ledger.waking import Waking
-from headrace.ledger.writers import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from headrace.directories.lock import Waits
     from headrace.errors import HeadraceError
     from headrace.ledger.postgres_address import PostgresAddress
     from headrace.ledger.records import EpochCommit, Fence
-    from headrace.ledger.writers import LedgerWriter, Waits
+    from headrace.ledger.writers import LedgerWriter
     from headrace.types import Epoch
 
 

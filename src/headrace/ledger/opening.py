@@ -15,28 +15,27 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import BACKUPS, Code, HeadraceError
-from headrace.ledger import schema
-from headrace.ledger.copies import create_ledger
-from headrace.ledger.directory import (
+from headrace.directories.lock import DirectoryLock, refuses
+from headrace.directories.paths import (
     LEDGER,
     LEDGER_ELSEWHERE,
     prepare_directory,
     require_restored,
 )
+from headrace.errors import BACKUPS, Code, HeadraceError
+from headrace.ledger import schema
+from headrace.ledger.copies import create_ledger
 from headrace.ledger.ledger import Ledger, uninterrupted
-from headrace.ledger.lock import DirectoryLock
 from headrace.ledger.modes import MissingLedgerError, Mode
 from headrace.ledger.settings import STORE_SETTING
-from headrace.ledger.writers import refuses
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from headrace.directories.lock import Waits
     from headrace.ledger.postgres_address import PostgresAddress
-    from headrace.ledger.writers import Waits
 
 _ID: Final = "id"
 

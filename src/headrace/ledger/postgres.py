@@ -30,9 +30,10 @@ from headrace.postgres_session import is_refused, said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.directories.lock import Waits
     from headrace.ledger.availability import Availability
     from headrace.ledger.postgres_address import PostgresAddress
-    from headrace.ledger.writers import LedgerWriter, Waits
+    from headrace.ledger.writers import LedgerWriter
 
 _log: Final = logging.getLogger(__name__)
 _DIALECT: Final = "postgresql+psycopg://"

@@ -15,16 +15,17 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.directories.lock import open_elsewhere
 from headrace.errors import Code, HeadraceError
 from headrace.ledger.postgres_address import client
-from headrace.ledger.writers import open_elsewhere
 from headrace.postgres_session import said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.directories.lock import Waits
     from headrace.ledger.availability import Availability
-    from headrace.ledger.writers import LedgerWriter, Waits
+    from headrace.ledger.writers import LedgerWriter
 
 _log: Final = logging.getLogger(__name__)
 _WAIT_MILLISECONDS: Final = 1000

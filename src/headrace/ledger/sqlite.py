@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy.exc import DBAPIError
 
+    from headrace.directories.lock import Waits
     from headrace.ledger.availability import Availability
-    from headrace.ledger.writers import LedgerWriter, Waits
+    from headrace.ledger.writers import LedgerWriter
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")

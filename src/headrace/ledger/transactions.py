@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
+from headrace.directories.lock import Waits, refuses
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.records import Fence
 from headrace.ledger.store import TRIES, UnacknowledgedError
-from headrace.ledger.writers import LedgerWriter, LockedFence, Waits, refuses
+from headrace.ledger.writers import LedgerWriter, LockedFence
 from headrace.ledger.written_files import WrittenFiles
 
 if TYPE_CHECKING:

@@ -6,24 +6,13 @@ import datetime as dt
 import os
 import socket
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
-
-from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.ledger.records import Fence
-
-Waits = Callable[[HeadraceError], bool]
-"""Whether to wait, asked about every second with the error that says who writes."""
-
-
-def refuses(_error: HeadraceError) -> bool:
-    """Do not wait."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +55,3 @@ class LockedFence:
     token: Fence
     writer: str | None = None
     written: int | None = None
-
-
-def open_elsewhere(what: str, writer: str) -> HeadraceError:
-    """Return the error for a data directory or a ledger that a process has open."""
-    return HeadraceError(
-        Code.CONFLICT,
-        f"{what} is open for writing in {writer}",
-        hint="Stop that process first: one process at a time writes to a data directory."
-        " If it is a server, use it with --url, such as headrace --url http://127.0.0.1:8088 sql.",
-    )

@@ -32,23 +32,22 @@ from headrace.catalyst.analysed import Shape
 from headrace.engine.reading.plans import Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import Refused, translated, tree
-from headrace.engine.reading.scans.tree import Order, Value
+from headrace.engine.reading.scans.tree import Ordering, Value
 from headrace.engine.reading.scans.types import INTEGERS, is_exact
 from headrace.formats.literals import Date, NoLiteral, Timestamp, literal, plain_value
 from headrace.sql.lexer import Token, TokenKind
 from headrace.sql.plain import (
     Among,
     Call,
-    Column,
     Combined,
     Compared,
     Constant,
     Missing,
+    NamedColumn,
     Negated,
     plain_query,
 )
-from headrace.types import Column as SchemaColumn
-from headrace.types import Schema, constants, exchanged, is_collated
+from headrace.types import Column, Schema, constants, exchanged, is_collated
 from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog
     from headrace.engine.reading.scans.tree import Tree
-    from headrace.sql.plain import Condition, Operand, OrderedBy, PlainQuery, Source
+    from headrace.sql.plain import Condition, Operand, OrderedBy, PlainQuery, PlainSource
 
 _KINDS: Final = {"avg": "Average", "count": "Count", "max": "Max", "min": "Min", "sum": "Sum"}
 _FLIPPED: Final = {
@@ -155,7 +154,7 @@ class _Planner:
         limited = query.limit is not None or query.offset > 0
         if order:
             known = {each.value for each in order}
-            ties = (Order(each.value) for each in output if limited and each.value not in known)
+            ties = (Ordering(each.value) for each in output if limited and each.value not in known)
             rows = tree.Sort((*order, *ties), rows)
         if limited:
             rows = tree.Limit(query.limit, query.offset, rows)
@@ -178,7 +177,7 @@ class _Planner:
             if pull is None:
                 raise
         ids = tuple(each.id for each in relations)
-        columns = (SchemaColumn(f.name, f.dataType, f.nullable) for f in schema.fields)
+        columns = (Column(f.name, f.dataType, f.nullable) for f in schema.fields)
         return Shape(Schema(tuple(columns)), ids, ids), prepared
 
     # -- FROM ------------------------------------------------------------------------------
@@ -206,7 +205,7 @@ class _Planner:
             raise _OtherError
         return found
 
-    def _source(self, source: Source) -> tuple[tree.Stored, list[_Field]]:
+    def _source(self, source: PlainSource) -> tuple[tree.Stored, list[_Field]]:
         relation = self.catalog.find(source.relation)
         if not isinstance(relation, Table | View):
             raise _OtherError
@@ -223,7 +222,7 @@ class _Planner:
         columns = tuple((each.name, each.value) for each in fields)
         return tree.Stored(relation.id, columns), fields
 
-    def _column(self, column: Column) -> _Field:
+    def _column(self, column: NamedColumn) -> _Field:
         """Return the column of FROM that a name means, under the name as written."""
         name, of = column.name.lower(), column.of.lower()
         if of and any(each.name.lower() == of for each in self.fields):
@@ -252,7 +251,7 @@ class _Planner:
             found.append(replace(named, name=each.name or named.name))
         return found
 
-    def _grouped(self, column: Column) -> _Field:
+    def _grouped(self, column: NamedColumn) -> _Field:
         """Return a column of FROM; of GROUP BY, if rows are grouped."""
         found = self._column(column)
         if self.keys is not None and found.value not in self.keys:
@@ -268,7 +267,7 @@ class _Planner:
         if call.of is not None:
             of = self._column(call.of)
             argument, name = of.value, of.name
-        key = replace(call, of=None if call.of is None else Column(str(argument.id)))
+        key = replace(call, of=None if call.of is None else NamedColumn(str(argument.id)))
         type_ = _type_of_call(call.function, argument.type)
         if key not in self.calls:
             made = tree.Call(kind, call.function, call.distinct)
@@ -278,7 +277,7 @@ class _Planner:
         column = Value("AttributeReference", type_, (), self.calls[key].id)
         return _Field(shown, column, nullable=call.function != "count")
 
-    def _order(self, by: OrderedBy, output: Sequence[_Field]) -> Order:
+    def _order(self, by: OrderedBy, output: Sequence[_Field]) -> Ordering:
         value = by.value
         if isinstance(value, int):
             if not 1 <= value <= len(output):
@@ -288,9 +287,9 @@ class _Planner:
             found = self._called(value).value
         else:
             found = self._of_result(value, output)
-        return Order(found, by.descending, by.nulls_last)
+        return Ordering(found, by.descending, by.nulls_last)
 
-    def _of_result(self, column: Column, output: Sequence[_Field]) -> Value:
+    def _of_result(self, column: NamedColumn, output: Sequence[_Field]) -> Value:
         """Return what a name means after the SELECT list: there, or else in FROM, not both."""
         name = column.name.lower()
         named = {} if column.of else {e.value: e for e in output if e.name.lower() == name}
@@ -327,7 +326,7 @@ class _Planner:
                 return Value("In", _BOOLEAN, (of, *fitted))
             case Compared():
                 return self._compared(condition, grouped=grouped)
-            case Column():
+            case NamedColumn():
                 found = self._operand(condition, grouped)
                 if found.type != _BOOLEAN:
                     raise _OtherError
@@ -356,12 +355,12 @@ class _Planner:
                 if not grouped:
                     raise _OtherError
                 return self._called(operand).value
-            case Column() if grouped:
+            case NamedColumn() if grouped:
                 return self._of_having(operand)
-            case Column():
+            case NamedColumn():
                 return self._column(operand).value
 
-    def _of_having(self, column: Column) -> Value:
+    def _of_having(self, column: NamedColumn) -> Value:
         if any(column.name.lower() == each.name.lower() for each in self.query.shown):
             raise _OtherError  # perhaps a name of the SELECT list
         return self._grouped(column).value

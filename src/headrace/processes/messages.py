@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import Code, HeadraceError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation, Stream
     from headrace.engine.jobs.lease import SparkSettings
-    from headrace.errors import HeadraceError, Span
+    from headrace.errors import Span
     from headrace.functions import FunctionRecord
     from headrace.runtime.step import Share
     from headrace.spine.mounts import Mounted
@@ -120,3 +122,19 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Full:
     """The question needs more memory than allowed: the process ends."""
+
+
+def within(rows: pa.Table, most: int) -> pa.Table:
+    """Return the rows of a result, if they have at most so many bytes.
+
+    Raises:
+        HeadraceError: ``unsupported`` if they have more.
+    """
+    if rows.nbytes <= most:
+        return rows
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f"a result of {rows.nbytes:,} bytes is too large",
+        f"The limit is {most:,}.",
+        "Use LIMIT.",
+    )

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.engine.jobs.heap import heap_bytes
+from headrace.engine.reading.plans import Prepared
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.evaluating import PlannedQuery
+from headrace.parts.plain_queries import planned_plainly
 from headrace.processes.child import Child, EndedError
 from headrace.processes.messages import (
     AskComputed,
@@ -32,6 +34,7 @@ from headrace.processes.messages import (
     Full,
     StartSpark,
     WarmSpark,
+    within,
 )
 from headrace.processes.names import require_known_names
 from headrace.runtime.cancelling import check_cancelled
@@ -206,9 +209,16 @@ class QueryProcesses:
     # -- queries -------------------------------------------------------------------------------
 
     def planned(self, query: Span) -> PlannedQuery:
-        """Plan a query in a process; ``plan`` is the name by which the process keeps its plan."""
+        """Plan a query in a process; ``plan`` is the name by which the process keeps its plan.
+
+        While the first process starts, a plain query is planned here, and answered by DuckDB: that
+        needs no Spark.
+        """
         catalog = self._parts.reader.catalog
         if not self.are_ready:
+            plain = planned_plainly(query.source, catalog)
+            if plain is not None:
+                return PlannedQuery(catalog, *plain)
             require_known_names(query, catalog)
             self._require_parsed(query)
         return PlannedQuery(catalog, *self._value(catalog, AskShape(query)))
@@ -237,6 +247,17 @@ class QueryProcesses:
     def rows(self, text: str, asked: Asked) -> pa.Table:
         """Return a query's rows; names are resolved in the catalog of the state that it reads."""
         reader, state = self._parts.reader, asked.state
+        if isinstance(asked.plan, Prepared):
+            by_id, queries = state.catalog.by_id, self._parts.queries
+            found = queries.answer(
+                asked.plan,
+                asked.relations,
+                lambda id_: reader.contents(state, by_id[id_]),
+                dict,
+                [reader.contents(state, view) for view in asked.indexed(reader)],
+            )
+            if found is not None:
+                return within(found, self._settings.result_bytes)
         given = self._parts.information.named(state, asked.names, asked.sees)
         indexes = [view.id for view in asked.indexed(reader)]
         question = AskRows(

@@ -45,6 +45,7 @@ from headrace.processes.messages import (
     Full,
     StartSpark,
     WarmSpark,
+    within,
 )
 from headrace.runtime.cancelling import Cancellation
 from headrace.runtime.step import RowsShare, Share
@@ -288,14 +289,7 @@ class _Spark:
                 [self._contents(share) for share in asked.indexes],
             )
             prepared = None
-        if rows.nbytes > asked.most:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f"a result of {rows.nbytes:,} bytes is too large",
-                f"The limit is {asked.most:,}.",
-                "Use LIMIT.",
-            )
-        return rows
+        return within(rows, asked.most)
 
     def _contents(self, share: Share) -> Contents:
         if not isinstance(share, RowsShare):

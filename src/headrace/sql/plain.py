@@ -50,7 +50,7 @@ _TYPED: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class NamedColumn:
     """A column as written: its name, and the name of its relation, or an empty text."""
 
     name: str
@@ -71,7 +71,7 @@ class Call:
     """An aggregate of a column, or of all rows."""
 
     function: str
-    of: Column | None
+    of: NamedColumn | None
     distinct: bool = False
 
 
@@ -114,20 +114,20 @@ class Combined:
     conditions: tuple[Condition, ...]
 
 
-Operand: TypeAlias = "Column | Constant | Call"
-Condition: TypeAlias = "Column | Compared | Among | Missing | Negated | Combined"
+Operand: TypeAlias = "NamedColumn | Constant | Call"
+Condition: TypeAlias = "NamedColumn | Compared | Among | Missing | Negated | Combined"
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A value of the SELECT list, and its name by AS."""
 
-    value: Column | Call
+    value: NamedColumn | Call
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PlainSource:
     """A relation of FROM, by its dotted name, and its alias.
 
     ``on`` is the condition of its join with those before it; ``left``: a LEFT JOIN.
@@ -143,7 +143,7 @@ class Source:
 class OrderedBy:
     """A value or, as a number, a place of the SELECT list to order by."""
 
-    value: Column | Call | int
+    value: NamedColumn | Call | int
     descending: bool
     nulls_last: bool
 
@@ -153,10 +153,10 @@ class PlainQuery:
     """A plain query as written; ``shown`` is empty for ``*``."""
 
     shown: tuple[Shown, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[PlainSource, ...]
     distinct: bool = False
     where: Condition | None = None
-    group: tuple[Column, ...] | None = None
+    group: tuple[NamedColumn, ...] | None = None
     having: Condition | None = None
     order: tuple[OrderedBy, ...] = ()
     limit: int | None = None
@@ -245,13 +245,17 @@ class _Reader:
             raise _OtherError
         return name
 
-    def column(self) -> Column:
+    def column(self) -> NamedColumn:
         name = self.need_name()
         if self.cursor.at_symbol("("):
             raise _OtherError
-        return Column(self.need_name(), name) if self.cursor.accept_symbol(".") else Column(name)
+        return (
+            NamedColumn(self.need_name(), name)
+            if self.cursor.accept_symbol(".")
+            else NamedColumn(name)
+        )
 
-    def value(self) -> Column | Call:
+    def value(self) -> NamedColumn | Call:
         token = self.cursor.token
         ahead = self.cursor.peek(1)
         if token.word not in _FUNCTIONS or ahead.text != "(":
@@ -270,21 +274,21 @@ class _Reader:
             return Shown(value, self.need_name())
         return Shown(value, self.name(_NOT_ALIASES) or "")
 
-    def source(self) -> Source:
+    def source(self) -> PlainSource:
         parts = [self.need_name()]
         while self.cursor.accept_symbol("."):
             parts.append(self.need_name())
         alias = self.need_name() if self.cursor.accept("AS") else self.name(_NOT_ALIASES) or ""
-        return Source(".".join(parts), alias)
+        return PlainSource(".".join(parts), alias)
 
-    def join(self) -> Source | None:
+    def join(self) -> PlainSource | None:
         cursor = self.cursor
         left = cursor.accept("LEFT", "OUTER", "JOIN") or cursor.accept("LEFT", "JOIN")
         if not left and not (cursor.accept("INNER", "JOIN") or cursor.accept("JOIN")):
             return None
         found = self.source()
         self.expect("ON")
-        return Source(found.relation, found.alias, self.condition(), left)
+        return PlainSource(found.relation, found.alias, self.condition(), left)
 
     def ordered(self) -> OrderedBy:
         cursor = self.cursor
@@ -346,7 +350,7 @@ class _Reader:
         negated = self.cursor.accept("NOT")
         found = self.ranged(operand)
         if found is None:
-            if negated or not isinstance(operand, Column):
+            if negated or not isinstance(operand, NamedColumn):
                 raise _OtherError
             return operand
         return Negated(found) if negated else found

@@ -11,14 +11,20 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headrace.engine.reading.scans import Refused
+from headrace.engine.reading.scans import DuckDbQuery, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
     from headrace.catalog import Catalog, Relation
     from headrace.catalyst.analysed import Shape
     from headrace.catalyst.select import Optimised
     from headrace.engine.reading.pulls import Pull
-    from headrace.engine.reading.scans import DuckDbQuery
+    from headrace.engine.reading.scans import Scans
+    from headrace.serving import Contents
+    from headrace.types import RelationId
 
 _MOST: Final = 256
 
@@ -39,6 +45,24 @@ class Prepared:
     pull: Pull | None = None
     scan: DuckDbQuery | Refused = field(default_factory=Refused)
     is_kept: bool = False
+
+    def without_job(
+        self,
+        contents: Callable[[RelationId], Contents],
+        indexes: Sequence[Contents],
+        scans: Scans,
+    ) -> pa.Table | None:
+        """Return the result by a pull or by DuckDB; None if only a job returns it, or is faster.
+
+        Raises:
+            Py4JError: an expression of a pull fails on a row.
+        """
+        rows = None
+        if self.pull is not None:
+            rows = self.pull.rows(contents(self.relations[0].id), indexes)
+        if rows is None and isinstance(self.scan, DuckDbQuery):
+            rows = scans.rows(self.scan, contents)
+        return rows
 
 
 @dataclass(slots=True)

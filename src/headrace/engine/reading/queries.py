@@ -197,9 +197,10 @@ class Queries:
             return None
         if optimised is not None and not known:
             self._find_way(prepared, optimised, relations)
-        rows = self._pulled(prepared.pull, relations, contents, indexes)
-        if rows is None and isinstance(prepared.scan, DuckDbQuery):
-            rows = self._scans.rows(prepared.scan, contents)
+        try:
+            rows = prepared.without_job(contents, indexes, self._scans)
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
         if rows is None and optimised is not None and not known:
             return self.rows(optimised, shares())
         return rows
@@ -256,19 +257,6 @@ class Queries:
         if len(relations) != 1 or not isinstance(relations[0], Table | View):
             return None
         return Pull.of(self._names.transplant.scala, query, relations[0].schema.names)
-
-    def _pulled(
-        self,
-        pull: Pull | None,
-        relations: Sequence[Relation],
-        contents: Callable[[RelationId], Contents],
-        indexes: Sequence[Contents],
-    ) -> pa.Table | None:
-        """Return the result of a pull; None without a pull, or if a job is faster."""
-        try:
-            return None if pull is None else pull.rows(contents(relations[0].id), indexes)
-        except (PySparkException, Py4JError) as error:
-            raise step_failure(error) from error
 
     def rows(self, query: Optimised, shares: Mapping[RelationId, Share]) -> pa.Table:
         """Return the result of a query over the shares by a job, with Spark's types."""

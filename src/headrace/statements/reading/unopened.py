@@ -1,7 +1,7 @@
-"""Rows by key of a directory that no process has open, read without opening it.
+"""Plain queries of a directory that no process has open, answered without opening it.
 
-A command that only looks up rows needs neither the parts of a database nor Spark: importing these
-takes longer than everything else that it does. Only what is certain is answered here.
+A command that only reads stored rows needs neither the parts of a database nor Spark: importing
+these takes longer than everything else that it does. Only what is certain is answered here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Table, View, key_of, relation_of_json
+from headrace.engine.reading.scans import Scans
 from headrace.errors import HeadraceError
 from headrace.ledger import DirectoryLock, Ledger, Mode
+from headrace.parts.plain_queries import planned_plainly
 from headrace.runtime.published import published_at, stored_layouts
 from headrace.runtime.timetable import clocked
 from headrace.serving import Contents
 from headrace.sql import Query
 from headrace.sql.parser import parse
+from headrace.sql.plain import plain_query
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Freshness, Result
@@ -25,14 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
     from headrace.catalog import Relation
     from headrace.ledger import Head
     from headrace.runtime.published import Published
     from headrace.statements.reading.simple import Simple
 
 
-def lookups(directory: Path, texts: Sequence[str]) -> list[Result] | None:
-    """Return the results of statements that look up rows by key; None if there is any other one.
+def answers(directory: Path, texts: Sequence[str]) -> list[Result] | None:
+    """Return the results of plain queries over stored rows; None if there is any other statement.
 
     No process can open the directory meanwhile. None also if it has to be opened first: it is new,
     of another format, damaged or in use; or an answer is not certain (:meth:`_Stored.is_certain`).
@@ -42,13 +47,16 @@ def lookups(directory: Path, texts: Sequence[str]) -> list[Result] | None:
         return None
     results: list[Result] = []
     try:
-        asked = [simple for text in texts if (simple := _asked(text)) is not None]
-        if len(asked) < len(texts):
-            return None
+        queries = []
+        for query in (query for text in texts for query in _queries(text)):
+            if query is None or (simple_select(query) or plain_query(query)) is None:
+                return None
+            queries.append(query)
+        names = {name for query in queries for name in _names(query)}
         with DirectoryLock(directory), Ledger.open(place, Mode.READ) as ledger:
-            stored = _Stored.of(directory.resolve(), ledger, [each.relation for each in asked])
-            for simple in asked:
-                found = stored.rows(simple)
+            stored = _Stored.of(directory.resolve(), ledger, names)
+            for query in queries:
+                found = stored.rows(query)
                 if found is None:
                     return None
                 results.append(found)
@@ -57,13 +65,20 @@ def lookups(directory: Path, texts: Sequence[str]) -> list[Result] | None:
     return results
 
 
-def _asked(text: str) -> Simple | None:
-    statements = parse(text)
-    query = statements[0] if len(statements) == 1 else None
-    if not isinstance(query, Query) or query.as_of is not None or query.emit_changes:
-        return None
-    simple = simple_select(query.text)
-    return simple if simple is not None and simple.equal else None
+def _queries(text: str) -> list[str | None]:
+    """Return the texts of a script's queries, with None for any other statement."""
+    return [
+        query.text
+        if isinstance(query, Query) and query.as_of is None and not query.emit_changes
+        else None
+        for query in parse(text)
+    ]
+
+
+def _names(query: str) -> frozenset[str]:
+    simple, plain = simple_select(query), plain_query(query)
+    names = frozenset() if simple is None else frozenset([simple.relation])
+    return names if plain is None else names | plain.relations
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +100,54 @@ class _Stored:
         layouts = stored_layouts(head, named | indexes)
         return cls(directory, head, published_at(head, catalog, layouts))
 
-    def rows(self, simple: Simple) -> Result | None:
-        """Return the result of a lookup; None for another query, and if it is not certain."""
-        catalog = self.state.catalog
-        relation = catalog.find(simple.relation)
+    def rows(self, query: str) -> Result | None:
+        """Return the result of a query; None for one that is not plain, and if it is not certain.
+
+        Rows by key are found without planning.
+        """
+        simple = simple_select(query)
+        found = None if simple is None or not simple.equal else self._by_key(simple)
+        return self._planned(query) if found is None else found
+
+    def _by_key(self, simple: Simple) -> Result | None:
+        relation = self.state.catalog.find(simple.relation)
         if not isinstance(relation, Table | View) or not simple.fits(relation):
             return None
         unique = [relation] if key_of(relation) else []
-        arranged = [*unique, *catalog.indexes(relation.id)]
+        arranged = [*unique, *self.state.catalog.indexes(relation.id)]
         if not all(map(self.is_certain, (relation, *arranged))):
             return None
-        contents = (Contents.of(self.directory, self.state, each) for each in arranged)
-        found = rows_by_key(relation, contents, simple)
-        if found is None:
+        found = rows_by_key(relation, map(self._contents, arranged), simple)
+        return (
+            None
+            if found is None
+            else self._result(found.select(chosen(relation, simple)), [relation])
+        )
+
+    def _planned(self, query: str) -> Result | None:
+        planned = planned_plainly(query, self.state.catalog)
+        if planned is None:
             return None
-        fresh = Freshness.of(self.state, self.head.ends, [relation.id])
-        return Result(found.select(chosen(relation, simple)), self.state.epoch, freshness=fresh)
+        shape, prepared = planned
+        by_id = self.state.catalog.by_id
+        relations = [by_id[id_] for id_ in shape.reads]
+        indexes = self.state.catalog.indexes(relations[0].id) if len(relations) == 1 else ()
+        if not all(map(self.is_certain, (*relations, *indexes))):
+            return None
+        found = prepared.without_job(
+            lambda id_: self._contents(by_id[id_]),
+            [self._contents(each) for each in indexes],
+            Scans(),
+        )
+        return None if found is None else self._result(found, relations)
+
+    def _contents(self, relation: Relation) -> Contents:
+        return Contents.of(self.directory, self.state, relation)
+
+    def _result(self, rows: pa.Table, relations: Sequence[Relation]) -> Result:
+        read = [each.id for each in relations]
+        fresh = Freshness.of(self.state, self.head.ends, read)
+        return Result(rows, self.state.epoch, freshness=fresh)
 
     def is_certain(self, relation: Relation) -> bool:
         """Whether opening the directory would change nothing that the relation shows.

@@ -14,7 +14,7 @@ from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.engine.reading.scans import tree
 from headrace.engine.reading.scans.expressions import EXPRESSIONS
 from headrace.engine.reading.scans.refused import Refused
-from headrace.engine.reading.scans.tree import Call, Order, Tree, Value
+from headrace.engine.reading.scans.tree import Call, Ordering, Tree, Value
 from headrace.engine.reading.scans.types import is_exact
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ def _has_equality(condition: Any) -> bool:
     return kind == "EqualTo"
 
 
-def _order(by: Any) -> Order:
+def _order(by: Any) -> Ordering:
     descending = str(by.direction().sql()) == "DESC"
-    return Order(_value(by.child()), descending, str(by.nullOrdering().sql()) == "NULLS LAST")
+    return Ordering(_value(by.child()), descending, str(by.nullOrdering().sql()) == "NULLS LAST")
 
 
 def _values(handles: list[Any]) -> tuple[Value, ...]:

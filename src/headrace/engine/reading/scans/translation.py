@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.engine.reading.scans.tree import Order, Tree, Value
+    from headrace.engine.reading.scans.tree import Ordering, Tree, Value
     from headrace.types import RelationId
 
 _JOINS: Final[Mapping[str, str]] = {
@@ -185,6 +185,6 @@ def _named(given: Iterable[Value]) -> tuple[str, ...]:
     return tuple(f"{expression(each)} AS {column(each.id)}" for each in given)
 
 
-def _ordered(by: Order) -> str:
+def _ordered(by: Ordering) -> str:
     nulls = "NULLS LAST" if by.nulls_last else "NULLS FIRST"
     return f"{expression(by.value)} {'DESC' if by.descending else 'ASC'} {nulls}"

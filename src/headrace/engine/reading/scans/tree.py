@@ -100,7 +100,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Ordering:
     """A value to order by, its direction and the place of NULL."""
 
     value: Value
@@ -112,7 +112,7 @@ class Order:
 class Sort:
     """Orders all rows."""
 
-    order: tuple[Order, ...]
+    order: tuple[Ordering, ...]
     below: Tree
 
     @property

@@ -10,15 +10,22 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger.writers import open_elsewhere, refuses
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.ledger.writers import Waits
+Waits = Callable[[HeadraceError], bool]
+"""Whether to wait, asked about every second with the error that says who writes."""
+
+
+def refuses(_error: HeadraceError) -> bool:
+    """Do not wait."""
+    return False
+
 
 _RETRY_SECONDS: Final = 0.1
 
@@ -78,6 +85,12 @@ def holder_of(directory: Path) -> str | None:
 
     It is tried for an instant, which a process that opens the directory just then would notice.
     """
+    holder = _holder(directory)
+    return None if holder is None else _process(holder)
+
+
+def _holder(directory: Path) -> str | None:
+    """Return what the holder of a lock has written into it; None if nobody holds it."""
     try:
         file = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -85,11 +98,31 @@ def holder_of(directory: Path) -> str | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return _process(os.pread(file, 400, 0).decode("utf-8", "replace"))
+        return os.pread(file, 400, 0).decode("utf-8", "replace")
     else:
         return None
     finally:
         os.close(file)
+
+
+def require_free(directory: Path) -> None:
+    """Raise CONFLICT if another process has a directory open: an early answer.
+
+    Opening it has the last word, also on what this process has open.
+    """
+    holder = _holder(directory)
+    if holder is not None and not _is_this(holder):
+        raise _taken(directory, holder)
+
+
+def open_elsewhere(what: str, writer: str) -> HeadraceError:
+    """Return the error for a data directory or a ledger that a process has open."""
+    return HeadraceError(
+        Code.CONFLICT,
+        f"{what} is open for writing in {writer}",
+        hint="Stop that process first: one process at a time writes to a data directory."
+        " If it is a server, use it with --url, such as headrace --url http://127.0.0.1:8088 sql.",
+    )
 
 
 def _locked(file: int) -> bool:
@@ -101,8 +134,7 @@ def _locked(file: int) -> bool:
 
 
 def _taken(directory: Path, holder: str) -> HeadraceError:
-    number, _, host = holder.strip().partition(" ")
-    if number == str(os.getpid()) and host == socket.gethostname():
+    if _is_this(holder):
         return HeadraceError(
             Code.CONFLICT,
             f'data directory "{directory}" is open in this process already',
@@ -110,6 +142,10 @@ def _taken(directory: Path, holder: str) -> HeadraceError:
             " close it first.",
         )
     return open_elsewhere(f'data directory "{directory}"', _process(holder))
+
+
+def _is_this(holder: str) -> bool:
+    return holder.strip() == f"{os.getpid()} {socket.gethostname()}"
 
 
 def _process(holder: str) -> str:

@@ -1,0 +1,118 @@
+"""Commands that need no Spark start none, and import little: each runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace
+from headrace.directories.lock import DirectoryLock
+from sessions import PARTITIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+DEFINITIONS = """
+CREATE TABLE t (id BIGINT PRIMARY KEY, kind STRING, price DECIMAL(10,2));
+CREATE STREAM s (k INT, v INT);
+CREATE FUNCTION twice(x INT) RETURNS INT RETURN x * 2;
+CREATE MATERIALIZED VIEW totals AS
+  SELECT kind, count(*) AS n, sum(price) AS price FROM t GROUP BY kind;
+CREATE MATERIALIZED VIEW sums AS SELECT k, sum(twice(v)) AS v FROM s GROUP BY k;
+CREATE INDEX by_kind ON t (kind);
+CREATE VIEW cheap AS SELECT * FROM t WHERE price < 5;
+"""
+RUN = """
+import json, sys
+from headrace.cli.command import main
+code = main(sys.argv[1:])
+pyspark = sys.modules.get("pyspark")
+started = pyspark is not None and pyspark.SparkContext._gateway is not None
+print(json.dumps({"code": code, "spark": started, "modules": sorted(sys.modules)}), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    place = tmp_path_factory.mktemp("unopened") / "db"
+    with headrace.connect(place, spark=spark, partitions=PARTITIONS) as db:
+        db.sql(DEFINITIONS)
+        rows = ", ".join(f"({n}, '{'abc'[n % 3]}', {n}.50)" for n in range(30))
+        db.sql(f"INSERT INTO t VALUES {rows}; INSERT INTO s VALUES (1, 2), (1, 3)")
+        db.flush()
+    (place.parent / "definitions.sql").write_text(DEFINITIONS)
+    return place
+
+
+def run(directory: Path, *arguments: str) -> tuple[str, str, dict[str, Any]]:
+    """Run the command; return its output, its errors, and what its process has imported."""
+    words = [sys.executable, "-c", RUN, "--data", str(directory), *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    *errors, found = done.stderr.splitlines()
+    return done.stdout, "\n".join(errors), json.loads(found)
+
+
+def test_plain_queries_of_a_directory_that_nobody_has_open_do_not_open_it(directory: Path):
+    out, _, found = run(
+        directory, "sql", "--format", "csv",
+        "-c", "SELECT kind, count(*) FROM t WHERE price > 20 GROUP BY kind ORDER BY kind",
+        "-c", "SELECT id, price FROM t WHERE id IN (3, 4, 99) AND kind = 'a'; SELECT max(n) FROM totals",
+        "-c", "SELECT t.id, totals.n FROM t JOIN totals ON t.kind = totals.kind ORDER BY id LIMIT 1",
+        "-c", "SELECT id FROM t WHERE id = 7",
+    )  # fmt: skip
+    assert out.split() == [
+        "kind,count(1)", "a,3", "b,4", "c,3", "id,price", "3,3.50", "max(n)", "10", "id,n", "0,10",
+        "id", "7",
+    ]  # fmt: skip
+    assert found["code"] == 0
+    assert not found["spark"]
+    assert not {"headrace.database", "headrace.engine.engine", "headrace.connectors"} & {
+        *found["modules"]
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sql", "-c", "SHOW VIEWS; SHOW TABLES; SHOW EPOCHS; SHOW DIRTY; DESCRIBE totals"),
+        ("plan", "{definitions}"),
+        ("apply", "{definitions}"),
+    ],
+)
+def test_what_only_looks_at_definitions_starts_no_spark(
+    directory: Path, arguments: tuple[str, ...]
+):
+    file = directory.parent / "definitions.sql"
+    out, errors, found = run(directory, *(each.format(definitions=file) for each in arguments))
+    assert found["code"] == 0, errors
+    assert out
+    assert not found["spark"]
+
+
+@pytest.mark.parametrize("arguments", [("sql", "-c", "SHOW VIEWS"), ("plan", "{definitions}")])
+def test_that_a_directory_is_open_is_said_before_anything_is_imported(
+    directory: Path, arguments: tuple[str, ...]
+):
+    file = directory.parent / "definitions.sql"
+    with DirectoryLock(directory):
+        _, errors, found = run(directory, *(each.format(definitions=file) for each in arguments))
+    assert "is open for writing in process" in errors
+    assert found["code"] == 1
+    heavy = {"duckdb", "numpy", "pyarrow", "pyspark", "sqlalchemy", "headrace.ledger"}
+    assert not heavy & {*found["modules"]}
+
+
+def test_a_plain_query_of_a_database_that_was_just_opened_does_not_wait_for_spark(directory: Path):
+    with headrace.connect(directory, warm=False) as db:
+        assert (
+            db.sql("SELECT kind, sum(price) FROM t GROUP BY kind HAVING count(*) > 90").fetchall()
+            == []
+        )
+        assert db.sql("SELECT n FROM totals WHERE kind IN ('a', 'x')").fetchall() == [(10,)]
+        assert db._lease.running is None
