@@ -210,6 +210,23 @@ def _of_parts(processor: dict[str, float] | None) -> str:
     return " + ".join(f"{value:,.0f}" for value in processor.values()) if processor else ""
 
 
+def commands(found: list[dict[str, Any]]) -> Table:
+    """Return a table of what commands cost, cold."""
+    table = _table(
+        "Commands that run once: seconds of processor, with all processes",
+        ["command", "processor", "taken", "planned by Spark"],
+    )
+    for each in found:
+        by_spark = each.get("by_spark_s")
+        table.add_row(
+            each["command"],
+            f"{each['processor_s']:.2f}",
+            f"{each['taken_s']:.2f}",
+            "" if by_spark is None else f"{by_spark:.2f}",
+        )
+    return table
+
+
 def steady(found: dict[str, Any]) -> Iterator[Table]:
     """Return tables of processor time, of counters, and of what is on disk."""
     events, used = found["events"], found["per_event_ms"]

@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 
 from benchmarks import (
+    commands,
     concurrency,
     freshness,
     nexmark,
@@ -60,6 +61,7 @@ PARTS = (
     "operators",
     "epochs",
     "steady",
+    "commands",
     "tpch",
     "cluster",
 )
@@ -125,7 +127,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     --only epochs, small epochs in this process beside the same as Spark jobs. With --only tpch,
     TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With --only
     steady, what an event of a small steady stream costs, and what it leaves on disk. With --only
-    cluster, fills and epochs on a cluster of Spark, with the requests to the store and their price.
+    commands, what commands cost that run once. With --only cluster, fills and epochs on a cluster
+    of Spark, with the requests to the store and their price.
     """
     console = Console()
     if not console.is_terminal:
@@ -220,6 +223,9 @@ def _of_steps(
         found["steady"] = _apart(steady.measure, DATA, of_steady)
         for table in report.steady(found["steady"]):
             console.print(table)
+    if "commands" in parts:
+        found["commands"] = _apart(commands.measure, DATA)
+        console.print(report.commands(found["commands"]))
     if "tpch" in parts:
         from benchmarks import tpch  # noqa: PLC0415 (it needs the suites of the tests)
 

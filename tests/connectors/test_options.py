@@ -10,6 +10,7 @@ import pytest
 
 from headrace.cli.statement_help import STATEMENTS
 from headrace.connectors import Given, SinkOptions, registry
+from headrace.connectors.every import SYSTEMS
 from headrace.connectors.options import (
     Alters,
     SecretName,
@@ -119,7 +120,7 @@ def test_a_value_that_is_no_number_a_missing_option_and_a_secret_in_the_wrong_pl
 
 
 @pytest.mark.parametrize(
-    "cls", [SinkOptions, *(each.sink.options for each in registry.SYSTEMS if each.sink)]
+    "cls", [SinkOptions, *(each.sink.options for each in SYSTEMS if each.sink)]
 )
 def test_every_option_of_a_sink_says_whether_it_may_be_altered(cls: type[object]) -> None:
     for each in fields(cls):  # type: ignore[arg-type]
@@ -128,7 +129,7 @@ def test_every_option_of_a_sink_says_whether_it_may_be_altered(cls: type[object]
 
 def test_the_help_of_create_connection_lists_every_kind() -> None:
     listed = set(re.findall(r"[A-Z0-9]+", STATEMENTS["CREATE CONNECTION"].form))
-    assert {each.connection.name.upper() for each in registry.SYSTEMS if each.connection} <= listed
+    assert {each.connection.name.upper() for each in SYSTEMS if each.connection} <= listed
 
 
 def test_what_is_written_where_cannot_be_altered() -> None:
@@ -162,7 +163,7 @@ def test_what_is_written_where_cannot_be_altered() -> None:
         "iceberg": store | {"uri", "warehouse"},
         "dynamodb": store,
     }
-    for each in [system.sink for system in registry.SYSTEMS if system.sink]:
+    for each in [system.sink for system in SYSTEMS if system.sink]:
         of = {f.name: f.metadata["alters"] for f in fields(each.options)}
         assert {n for n, a in of.items() if a is Alters.FREELY} == free[each.name], each.name
         moved = {n for n, a in of.items() if a is Alters.ADDRESS}

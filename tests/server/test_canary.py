@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
+from headrace.connectors.every import SYSTEMS
 from headrace.connectors.options import SecretName, _types
-from headrace.connectors.registry import SYSTEMS
 from headrace.errors import HeadraceError
 from headrace.server.routes import ROUTES
 from headrace.sql import Listing

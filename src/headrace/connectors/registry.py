@@ -1,20 +1,12 @@
-"""All external systems, and their connectors and kinds of connections by name."""
+"""Connectors and kinds of connections by name, of all external systems."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors import plain, s3, webhook
-from headrace.connectors.cassandra import system as cassandra
-from headrace.connectors.datagen import system as datagen
-from headrace.connectors.dynamodb import system as dynamodb
-from headrace.connectors.files import system as files
-from headrace.connectors.kafka import system as kafka
-from headrace.connectors.kinesis import system as kinesis
-from headrace.connectors.lake import system as lake
 from headrace.connectors.options import required_keys, used_secrets
-from headrace.connectors.postgres import system as postgres
-from headrace.connectors.redis import system as redis
 from headrace.connectors.systems import CONNECTOR
 from headrace.errors import Code, HeadraceError, meant, nearest
 
@@ -26,38 +18,37 @@ if TYPE_CHECKING:
         Connector,
         SinkConnector,
         SourceConnector,
-        System,
     )
     from headrace.errors import Span
-
-SYSTEMS: Final[tuple[System, ...]] = (
-    files.SYSTEM,
-    kafka.SYSTEM,
-    datagen.SYSTEM,
-    postgres.SYSTEM,
-    kinesis.SYSTEM,
-    redis.SYSTEM,
-    lake.DELTA,
-    lake.ICEBERG,
-    lake.WAREHOUSE,
-    webhook.SYSTEM,
-    cassandra.SYSTEM,
-    dynamodb.SYSTEM,
-    s3.SYSTEM,
-    plain.PRINT,
-    plain.BLACKHOLE,
-)
 
 REFERENCE: Final = "reference"
 """The stored option with the name of a table in another database."""
 
-_SOURCES: Final = {
-    name: source for each in SYSTEMS if (source := each.source) for name in source.names
-}
-_SINKS: Final = {name: sink for each in SYSTEMS if (sink := each.sink) for name in sink.names}
-_KINDS: Final = {
-    name: kind for each in SYSTEMS if (kind := each.connection) for name in (kind.name, *kind.also)
-}
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The connectors and kinds of connections by name."""
+
+    sources: Mapping[str, SourceConnector[Any]]
+    sinks: Mapping[str, SinkConnector[Any]]
+    kinds: Mapping[str, ConnectionKind]
+
+
+@cache
+def _known() -> _Known:
+    """Return what there is: a database that has nothing to do with other systems imports none."""
+    from headrace.connectors.every import SYSTEMS  # noqa: PLC0415
+
+    return _Known(
+        {name: source for each in SYSTEMS if (source := each.source) for name in source.names},
+        {name: sink for each in SYSTEMS if (sink := each.sink) for name in sink.names},
+        {
+            name: kind
+            for each in SYSTEMS
+            if (kind := each.connection)
+            for name in (kind.name, *kind.also)
+        },
+    )
 
 
 def source_connector(name: str, span: Span | None = None) -> SourceConnector[Any]:
@@ -66,15 +57,17 @@ def source_connector(name: str, span: Span | None = None) -> SourceConnector[Any
     Raises:
         HeadraceError: ``unsupported``, at the span, if the name is unknown.
     """
-    found = _SOURCES.get(name.lower())
+    found = _known().sources.get(name.lower())
     if found is None:
-        raise _unsupported(f'connector "{name}" is not supported in a source', name, _SOURCES, span)
+        raise _unsupported(
+            f'connector "{name}" is not supported in a source', name, _known().sources, span
+        )
     return found
 
 
 def feeding_connector(name: str) -> SourceConnector[Any] | None:
     """Return the source connector of a name; None if the name is unknown."""
-    return _SOURCES.get(name)
+    return _known().sources.get(name)
 
 
 def is_misspelt(name: str) -> bool:
@@ -82,7 +75,7 @@ def is_misspelt(name: str) -> bool:
 
     A name that contains that of a connector, such as ``postgres-cdc``, is one of another system.
     """
-    known = {*_SOURCES, *_SINKS}
+    known = {*_known().sources, *_known().sinks}
     near = None if name in known else nearest(name, known, 0.75)
     return near is not None and near not in name and name not in near
 
@@ -92,8 +85,8 @@ def outgoing_connector(name: str, keys: Iterable[str]) -> SinkConnector[Any] | N
 
     None for another name, or if no required option of the sink is among ``keys``.
     """
-    found = _SINKS.get(name)
-    if name in _SOURCES or found is None:
+    found = _known().sinks.get(name)
+    if name in _known().sources or found is None:
         return None
     given = {key.lower() for key in keys}
     return None if required_keys(found.options).isdisjoint(given) else found
@@ -105,12 +98,12 @@ def sink_connector(name: str, span: Span | None = None) -> SinkConnector[Any]:
     Raises:
         HeadraceError: ``unsupported``, at the span, if the name is unknown.
     """
-    found = _SINKS.get(name.lower())
+    found = _known().sinks.get(name.lower())
     if found is None:
         raise _unsupported(
             f'connector "{name}" is not supported in a sink',
             name,
-            _SINKS,
+            _known().sinks,
             span,
             " Or CREATE SINK name INTO table FROM view, with a table of that connector: with no"
             " broker it lives in the embedded log.",
@@ -124,23 +117,25 @@ def connection_kind(name: str, span: Span | None = None) -> ConnectionKind:
     Raises:
         HeadraceError: ``unsupported``, at the span, if the name is unknown.
     """
-    found = _KINDS.get(name)
+    found = _known().kinds.get(name)
     if found is None:
         primary = f'connections of kind "{name}" are not supported'
-        raise _unsupported(primary, name, _KINDS, span)
+        raise _unsupported(primary, name, _known().kinds, span)
     return found
 
 
 def known_kind(name: str | None) -> str | None:
     """Return the stored name of a connection kind; an unknown name is returned unchanged."""
-    found = None if name is None else _KINDS.get(name)
+    found = None if name is None else _known().kinds.get(name)
     return name if found is None else found.name
 
 
 def connectors_over(kind: str) -> tuple[str, ...]:
     """Return the names of the connectors whose sinks can use a kind of connection."""
-    sinks = [each.sink for each in SYSTEMS if each.sink is not None]
-    return tuple(each.name for each in sinks if kind in (each.over or (each.name,)))
+    sinks = dict.fromkeys(
+        each.name for each in _known().sinks.values() if kind in (each.over or (each.name,))
+    )
+    return tuple(sinks)
 
 
 def secrets_of(stored: tuple[tuple[str, str], ...], *, sink: bool = False) -> frozenset[str]:
@@ -149,8 +144,10 @@ def secrets_of(stored: tuple[tuple[str, str], ...], *, sink: bool = False) -> fr
     A captured table has none: its connection has them.
     """
     name = dict(stored).get(CONNECTOR)
-    known: dict[str, Any] = _SINKS if sink else _SOURCES
-    connector: Connector[Any] | None = None if name is None else known.get(name)
+    if name is None:
+        return frozenset()
+    known: Mapping[str, Any] = _known().sinks if sink else _known().sources
+    connector: Connector[Any] | None = known.get(name)
     return frozenset() if connector is None else frozenset(used_secrets(connector.restored(stored)))
 
 

@@ -1,6 +1,6 @@
 """Declarations of external systems: their sources, sinks and connections.
 
-Each system declares a :class:`System` in its own folder; :mod:`headrace.connectors.registry` lists
+Each system declares a :class:`System` in its own folder; :mod:`headrace.connectors.every` lists
 them. A declaration imports no client library: it is imported when a source or sink is opened.
 """
 
