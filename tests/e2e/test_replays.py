@@ -120,6 +120,16 @@ def test_a_replay_opens_only_segments_that_may_hold_its_slice(
 
 
 @pytest.mark.spark
+def test_verify_finds_what_differs_among_views_that_share_what_it_reads(
+    db: headrace.Database,
+) -> None:
+    assert emptied(db, "hourly", "x = 20")
+    found = {name: verdict for name, *_, verdict in db.sql("VERIFY").fetchall()}
+    assert found.pop("hourly").startswith("differs")
+    assert {*found.values()} == {"equal to batch"}
+
+
+@pytest.mark.spark
 def test_what_cannot_be_replayed_is_refused_at_its_place(db: headrace.Database) -> None:
     wrong = refused(db, "REPLAY VIEW totals WHERE kk = 1")
     assert (wrong.code, wrong.span.source) == (Code.INVALID, "kk")

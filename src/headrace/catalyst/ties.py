@@ -34,11 +34,11 @@ from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
 from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.sorting import ORDER_FORGOTTEN
-from headrace.catalyst.walk import SUBQUERIES, with_children, with_replaced
+from headrace.catalyst.walk import with_children, with_nodes
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -97,22 +97,7 @@ def with_ties_marked(scala: Scala, plan: Any) -> Any:
     """
     if not any(scala.may_hold(pattern, plan) for pattern in _PATTERNS):
         return plan
-    return _with_nodes(scala, plan, _Marks(scala).nodes)
-
-
-def _with_nodes(scala: Scala, plan: Any, rewritten: Callable[[Any], Any]) -> Any:
-    """Return a plan with the nodes rewritten, in itself and in its subqueries."""
-
-    def replace(expression: Any, kind: str, _node: str) -> Any | None:
-        if kind not in SUBQUERIES:
-            return None
-        inner = expression.plan()
-        new = rewritten(with_replaced(scala, inner, replace))
-        return expression if new is inner else expression.withNewPlan(new)
-
-    if scala.may_hold("PLAN_EXPRESSION", plan):
-        plan = with_replaced(scala, plan, replace)
-    return rewritten(plan)
+    return with_nodes(scala, plan, _Marks(scala).nodes)
 
 
 def ties_below(node: Any) -> Any | None:
@@ -139,7 +124,7 @@ def with_ties_settled(scala: Scala, plan: Any) -> Any:
         mark = _mark(plan, (*_BELOW, "Expand"))
         return plan if mark is None else _settled(scala, plan, mark)
 
-    return _with_nodes(scala, plan, nodes)
+    return with_nodes(scala, plan, nodes)
 
 
 def _settled(scala: Scala, node: Any, mark: Any) -> Any:

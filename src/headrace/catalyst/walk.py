@@ -89,6 +89,21 @@ def replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
     return with_children(scala, expression, lambda child: replaced(scala, child, node, replace))
 
 
+def with_nodes(scala: Scala, plan: Any, rewritten: Callable[[Any], Any]) -> Any:
+    """Return a plan with the nodes rewritten, in itself and in its subqueries."""
+
+    def replace(expression: Any, kind: str, _node: str) -> Any | None:
+        if kind not in SUBQUERIES:
+            return None
+        inner = expression.plan()
+        new = rewritten(with_replaced(scala, inner, replace))
+        return expression if new is inner else expression.withNewPlan(new)
+
+    if scala.may_hold("PLAN_EXPRESSION", plan):
+        plan = with_replaced(scala, plan, replace)
+    return rewritten(plan)
+
+
 def with_children(scala: Scala, tree: Any, change: Callable[[Any], Any]) -> Any:
     """Return a plan or an expression with its children changed; itself if no child changes."""
     below = items(tree.children())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark.sql.types import VariantType
 
 from headrace.catalog import Stream, Table, View
 from headrace.circuit import Aggregate, Recompute
@@ -16,25 +20,30 @@ from headrace.engine.verifying.comparisons import (
     InQuarantine,
     StoredInputs,
 )
+from headrace.engine.verifying.history import NOTHING_KEPT
 from headrace.runtime.step import RowsShare
 from headrace.spine import HIGHEST, LOWEST
-from headrace.types import Column, Schema
+from headrace.types import Column, RelationId, Schema, holds, is_collated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
+    from headrace.catalyst.kept_rows import KeptRows
     from headrace.engine.engine import Engine
     from headrace.engine.verifying.comparisons import Count, Sample
     from headrace.engine.verifying.history import CanonicalHistory
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
-    from headrace.types import Epoch, RelationId
+    from headrace.types import Epoch
 
 Stored: TypeAlias = Table | View
 """A relation with stored rows."""
+
+_MOST_KEPT_BYTES: Final = 1 << 30
+"""The most bytes of logs whose rows Spark keeps, in memory or on its local disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +69,11 @@ class Comparing:
         relations: Sequence[Stored],
         state: Published,
         samples: Mapping[RelationId, Sample] = MappingProxyType({}),
+        kept: Mapping[str, KeptRows] = NOTHING_KEPT,
     ) -> list[Count]:
         """Compare tables and views exactly, or samples of them, in one job.
+
+        ``kept`` is what :meth:`reading_once` yields for the state.
 
         Raises:
             HeadraceError: if the query of one fails on the data.
@@ -69,9 +81,33 @@ class Comparing:
         found: dict[RelationId, Count] = {}
         for at, some, stored in self._together(relations, state):
             shares = self._shares(some, at, stored)
-            counts = self.canonical.counted(some, shares, at.clock, samples, stored)
+            whole = kept if at is state and stored is FROM_LOGS else NOTHING_KEPT
+            counts = self.canonical.counted(some, shares, at.clock, samples, stored, whole)
             found |= zip((each.id for each in some), counts, strict=True)
         return [found[each.id] for each in relations]
+
+    @contextmanager
+    def reading_once(
+        self, relations: Sequence[Stored], state: Published
+    ) -> Iterator[Mapping[str, KeptRows]]:
+        """Read each log only once in a block, for all relations that are compared by it.
+
+        Spark keeps what is read, unless the logs are large: then each comparison reads them.
+        """
+        catalog, used = state.catalog, Counter[RelationId]()
+        for each in relations:
+            ids = catalog.shown_by(each.inputs, state.lagging) if isinstance(each, View) else ()
+            used.update({each.id, *ids} if isinstance(each, Table) else ids)
+        logs = [catalog.by_id[id_] for id_, count in used.items() if count > 1]
+        among = [each for each in logs if isinstance(each, Stream | Table) and _can_keep(each)]
+        shares = self.reader.logs([each.id for each in among], state)
+        left, kept = _MOST_KEPT_BYTES, list[Stream | Table]()
+        for log in sorted(among, key=lambda log: shares[log.id].bytes):
+            left -= shares[log.id].bytes
+            if left >= 0:
+                kept.append(log)
+        with self.canonical.keeping(kept) as rows:
+            yield rows
 
     def differing(
         self, relation: Stored, state: Published, most: int, sample: Sample = EVERY_ROW
@@ -195,6 +231,11 @@ class Comparing:
             return True
         below = (self.reader.catalog.by_id[id_] for id_ in view.depends_on)
         return any(self._adds_up(each) for each in below if isinstance(each, View))
+
+
+def _can_keep(log: Stream | Table) -> bool:
+    """Whether Spark keeps rows of a log as they are, without a variant or a collation."""
+    return not any(holds(c.type, VariantType) or is_collated(c.type) for c in log.schema.columns)
 
 
 def _both(stored: StoredInputs, quarantined: StoredInputs, state: Published) -> StoredInputs:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Relation
+    from headrace.catalyst.kept_rows import KeptRows
     from headrace.engine.engine import Engine
     from headrace.engine.verifying.comparisons import Count, Sample
     from headrace.history.comparing import Comparing, Stored
@@ -161,7 +162,8 @@ class Reconciling:
                 columns = sampled_by(relation.schema, key_of(relation))
                 slices = rounds.slices_for(size, wanted(size))
                 samples[relation.id] = rounds.sample(columns, slices)
-            counts = self._counted(relations, state, samples)
+            with self.comparing.reading_once(relations, state) as kept:
+                counts = self._counted(relations, state, samples, kept)
             return [
                 SampleOutcome(each, begun[each], outcome=found.primary, failed=True)
                 if isinstance(found, HeadraceError)
@@ -189,14 +191,19 @@ class Reconciling:
         return rounds.next_round(rows, began) if rounds.is_over else rounds
 
     def _counted(
-        self, relations: Sequence[Stored], state: Published, samples: Mapping[Any, Sample]
+        self,
+        relations: Sequence[Stored],
+        state: Published,
+        samples: Mapping[Any, Sample],
+        kept: Mapping[str, KeptRows],
     ) -> dict[Stored, Count | HeadraceError]:
         """Return the counts of each relation, or the error if its query fails on the data."""
         found: dict[Stored, Count | HeadraceError] = {}
         for start in range(0, len(relations), _TOGETHER):
             some = relations[start : start + _TOGETHER]
             try:
-                found |= zip(some, self.comparing.counted(some, state, samples), strict=True)
+                counts = self.comparing.counted(some, state, samples, kept)
+                found |= zip(some, counts, strict=True)
             except HeadraceError as error:
                 if error.code in (Code.UNAVAILABLE, Code.CANCELLED):
                     raise
@@ -204,7 +211,7 @@ class Reconciling:
                     found[some[0]] = error
                 else:
                     for each in some:
-                        found |= self._counted([each], state, samples)
+                        found |= self._counted([each], state, samples, kept)
         return found
 
     def _compared(

@@ -15,6 +15,7 @@ from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
+from headrace.catalyst.kept_rows import KeptRows, with_kept_rows
 from headrace.catalyst.ties import REORDERING, with_one_order
 from headrace.dialects import log_of
 from headrace.engine.names import SessionNames
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 # The second rule computes on rows of VALUES while a query is planned, which may take long.
 _EXCLUDED: Final = (REORDERING, "ConvertToLocalRelation")
+
+NOTHING_KEPT: Final[Mapping[str, KeptRows]] = MappingProxyType({})
 
 
 def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,17 +165,18 @@ class CanonicalHistory:
         now: int,
         samples: Mapping[RelationId, Sample] = MappingProxyType({}),
         stored: StoredInputs = FROM_LOGS,
+        kept: Mapping[str, KeptRows] = NOTHING_KEPT,
     ) -> list[Count]:
         """Compare stored rows, or samples of them, with canonical history, in one job.
 
         For a view that is its query over canonical history, for a table the contents by its log.
         ``shares`` has the stored rows of each relation under :func:`as_stored` of its id, and the
         logs of all streams and tables that are read. ``now`` is the clock of the epoch of the
-        stored rows.
+        stored rows. ``kept`` are rows of :meth:`keeping`, read from the same shares.
         """
         text = counted([_comparison(r, samples.get(r.id, EVERY_ROW)) for r in relations])
         with self.leaves.reading(shares):
-            found = self._answer(text, now, stored)
+            found = self._answer(text, now, stored, kept)
         counts = {row.pop("number"): Count(**row) for row in found.to_pylist()}
         return [counts.get(number, Count()) for number in range(len(relations))]
 
@@ -184,6 +188,7 @@ class CanonicalHistory:
         now: int,
         sample: Sample = EVERY_ROW,
         stored: StoredInputs = FROM_LOGS,
+        kept: Mapping[str, KeptRows] = NOTHING_KEPT,
         *,
         beyond_tolerance: bool,
     ) -> pa.Table:
@@ -196,7 +201,7 @@ class CanonicalHistory:
         comparison = _comparison(relation, sample)
         text = (comparison.further_apart if beyond_tolerance else comparison.different)(most)
         with self.leaves.reading(shares):
-            return self._answer(text, now, stored)
+            return self._answer(text, now, stored, kept)
 
     @contextmanager
     def _reading_stored(self, inputs: StoredInputs) -> Iterator[None]:
@@ -248,10 +253,32 @@ class CanonicalHistory:
             shown.createOrReplaceTempView(quote(relation.name))
         session.catalog.dropTempView(APART)
 
-    def _answer(self, text: str, now: int, stored: StoredInputs) -> pa.Table:
+    @contextmanager
+    def keeping(self, relations: Sequence[Stream | Table]) -> Iterator[Mapping[str, KeptRows]]:
+        """Have Spark keep the contents of relations by canonical history, for a block's queries.
+
+        Their logs are read by the first query that needs them, from its shares.
+        """
+        names, kept = self._names, dict[str, KeptRows]()
+        try:
+            with self.planning:
+                for each in relations:
+                    name = log_of(each.id) if isinstance(each, Stream) else each.name
+                    names.require(quote(name))
+                    frame = names.session.table(quote(name))
+                    kept[name] = kept[each.name] = KeptRows.of(names.transplant.scala, frame)
+            yield kept
+        finally:
+            for rows in kept.values():
+                rows.release()
+
+    def _answer(
+        self, text: str, now: int, stored: StoredInputs, kept: Mapping[str, KeptRows]
+    ) -> pa.Table:
         transplant = self._names.transplant
         with self.planning, self._reading_stored(stored):
             frame, logical = self._names.resolved(text)
+            logical = with_kept_rows(transplant.scala, logical, kept) if kept else logical
             logical = with_clock_at(transplant.scala, logical, now)
             frame = with_one_order(transplant, frame, logical)
         require_rows_kept(frame.schema)

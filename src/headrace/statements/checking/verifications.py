@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Relation
+    from headrace.catalyst.kept_rows import KeptRows
     from headrace.engine.verifying.comparisons import Sample
     from headrace.history.comparing import Comparing
     from headrace.parts.reader import Reader
@@ -143,35 +144,43 @@ class Verifications:
                 why = f"the first {first:,} events of stream {name} are no longer kept"
                 found[view.id] = (0, 0, f"{UNCHECKED}: {why}")
         running = [view for view in views if view.id not in found]
-        for start in range(0, len(running), _TOGETHER):
-            some = running[start : start + _TOGETHER]
-            names = some[0].name if len(some) == 1 else f"{len(some)} views"
-            self.report(Progress(f"verifying {names}", start, len(running), "views"))
-            found |= self._together(some, start, len(running), state)
+        with self.comparing.reading_once(running, state) as kept:
+            for start in range(0, len(running), _TOGETHER):
+                some = running[start : start + _TOGETHER]
+                names = some[0].name if len(some) == 1 else f"{len(some)} views"
+                self.report(Progress(f"verifying {names}", start, len(running), "views"))
+                found |= self._together(some, (start, len(running)), state, kept)
         return found
 
     def _together(
-        self, views: list[View], done: int, total: int, state: Published
+        self,
+        views: list[View],
+        among: tuple[int, int],
+        state: Published,
+        kept: Mapping[str, KeptRows],
     ) -> dict[RelationId, Verdict]:
         """Compare some views in one job; if that fails, compare each in its own job.
 
-        If a view's query fails on the data, the failure is its verdict.
+        ``among`` are the number of views before them, and of all. If a view's query fails on the
+        data, the failure is its verdict.
         """
         try:
-            return self._compared(views, state)
+            return self._compared(views, state, kept)
         except HeadraceError as error:
             if len(views) == 1:
                 if error.code is Code.UNAVAILABLE:
                     raise
                 return {views[0].id: (0, 0, f"{UNCHECKED}: {error.primary}")}
         found: dict[RelationId, Verdict] = {}
-        for number, view in enumerate(views, done):
-            self.report(Progress(f"verifying {view.name}", number, total, "views"))
-            found |= self._together([view], number, total, state)
+        for number, view in enumerate(views, among[0]):
+            self.report(Progress(f"verifying {view.name}", number, among[1], "views"))
+            found |= self._together([view], (number, among[1]), state, kept)
         return found
 
-    def _compared(self, views: list[View], state: Published) -> dict[RelationId, Verdict]:
-        counts = self.comparing.counted(views, state)
+    def _compared(
+        self, views: list[View], state: Published, kept: Mapping[str, KeptRows]
+    ) -> dict[RelationId, Verdict]:
+        counts = self.comparing.counted(views, state, kept=kept)
         return {
             view.id: self._with_inputs(
                 view,
