@@ -6,8 +6,8 @@ The order of statements inside a transaction does not matter: readers see all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -18,7 +18,6 @@ from headrace.ledger.records import (
     CLOCK,
     REDEFINED,
     EpochCommit,
-    Fence,
     Merge,
     NewArrangement,
     NewRun,
@@ -26,13 +25,13 @@ from headrace.ledger.records import (
 )
 from headrace.types import Epoch, RelationId
 
+if TYPE_CHECKING:
+    from headrace.ledger.transactions import WriteTransaction
+
 Stage = Callable[[str], None]
 
 # Statements of every epoch are built once: building them costs more than running them.
 _LAST_EPOCH: Final = DriverStatement(sa.select(sa.func.max(schema.epochs.c.epoch)))
-_BEFORE: Final = sa.select(schema.epochs.c.committed_at, schema.epochs.c.counters).where(
-    schema.epochs.c.epoch == sa.bindparam("of")
-)
 _INSERT: Final = {table: DriverStatement(table.insert()) for table in schema.metadata.sorted_tables}
 
 
@@ -46,14 +45,13 @@ class OutdatedEpochError(HeadraceError):
     """An epoch was built on one that is no longer the last."""
 
 
-def commit_epoch(
-    connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float, stage: Stage
-) -> float:
+def commit_epoch(writing: WriteTransaction, commit: EpochCommit, now: float, stage: Stage) -> float:
     """Write one epoch; return its commit time in Unix seconds.
 
     Raises ``conflict`` if it does not follow the last epoch, or what it was built on has changed
     (:class:`OutdatedEpochError`), ``internal`` if an invariant fails.
     """
+    connection = writing.connection
     last = last_epoch(connection)
     if last != commit.previous:
         raise OutdatedEpochError(
@@ -66,7 +64,7 @@ def commit_epoch(
         _require_unchanged(connection, commit, commit.began)
     invariants.check(connection, commit, invariants.EVERY_EPOCH)
     stage("checked")
-    committed_at = _insert_epoch(connection, commit, fence, now)
+    committed_at = _insert_epoch(writing, commit, now)
     stage("epoch")
     drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
@@ -154,24 +152,22 @@ def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) ->
     return commit.epoch
 
 
-def _insert_epoch(
-    connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float
-) -> float:
-    before = connection.execute(_BEFORE, {"of": commit.previous}).one()
+def _insert_epoch(writing: WriteTransaction, commit: EpochCommit, now: float) -> float:
+    before = writing.head  # the head of the epoch before: no other has been committed since
     # Commit times never decrease, even if the system clock does: a time identifies one epoch.
-    committed_at: float = max(now, before.committed_at)
+    committed_at = max(now, before.committed_at)
     row = {
         "epoch": commit.epoch,
         "committed_at": committed_at,
         "attempt": commit.attempt,
-        "fence": fence,
+        "fence": writing.fence,
         "counters": {
             **commit.counters,
             **_redefined(commit),
-            **_clock(commit, before.counters),
+            **_clock(commit, before.clock),
         },
     }
-    _INSERT[schema.epochs].run(connection, row)
+    _INSERT[schema.epochs].run(writing.connection, row)
     return committed_at
 
 
@@ -181,13 +177,12 @@ def _redefined(commit: EpochCommit) -> dict[str, list[int]]:
     return {REDEFINED: sorted(changed)} if changed else {}
 
 
-def _clock(commit: EpochCommit, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return the clock of an epoch: its own, or that of the epoch before if it sets none."""
-    known = before.get(CLOCK)
+def _clock(commit: EpochCommit, known: int) -> dict[str, int]:
+    """Return the clock of an epoch: its own, or that ``known`` of the epoch before, 0 if none."""
     clock = known if commit.clock is None else commit.clock
-    if clock is None:
+    if not clock:
         return {}
-    if known is not None and clock < known:
+    if clock < known:
         raise HeadraceError(
             Code.INTERNAL,
             f"the clock of epoch {commit.epoch} went back",

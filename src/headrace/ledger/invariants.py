@@ -39,7 +39,9 @@ _POSITION: Final = DriverStatement(
         schema.positions.c.relation == sa.bindparam("its_relation"),
     )
 )
-_PACKS: Final = sa.select(schema.runs.c.pack).where(schema.runs.c.pack.in_(_WANTED)).distinct()
+_OF_PACK: Final = DriverStatement(
+    sa.select(schema.runs.c.pack).where(schema.runs.c.pack == sa.bindparam("its_pack")).limit(1)
+)
 _LIVE_ARRANGEMENTS: Final = sa.select(
     schema.arrangements.c.id, schema.arrangements.c.owner, schema.arrangements.c.build
 ).where(schema.arrangements.c.id.in_(_WANTED), schema.arrangements.c.dropped_epoch.is_(None))
@@ -88,8 +90,8 @@ def runs_are_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
     for file, after in pairwise(files):
         if file.pack == after.pack and file.end > after.position:
             return f"runs {file.name} and {after.name} overlap"
-    packs = {"wanted": sorted({file.pack for file in files})}
-    old = sorted(connection.execute(_PACKS, packs).scalars()) if files else []
+    packs = sorted({file.pack for file in files})
+    old = [pack for pack in packs if _OF_PACK.rows(connection, its_pack=pack)]
     return f"packs {old} exist already" if old else None
 
 

@@ -193,7 +193,7 @@ class Ledger:
         now, fault = self._transactions.clock, self._transactions.fault
 
         def commit(writing: WriteTransaction) -> Epoch:
-            at = commit_epoch(writing.connection, change, writing.fence, now(), fault)
+            at = commit_epoch(writing, change, now(), fault)
             writing.head = writing.head.after_commit(change, at)
             if change.dirtied:
                 reread(writing)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import commit, schema
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.heads import age
 from headrace.ledger.records import ArrangementRecord, RunKind, RunRecord
 from headrace.ledger.small_files import naming
@@ -47,6 +48,21 @@ _REPLACED: Final = sa.select(schema.arrangements.c.id).where(
         schema.runs.c.removed > schema.arrangements.c.since,
         schema.runs.c.removed < schema.NEVER,
     ),
+)
+# These are asked for each sink and follower in every epoch.
+_SINCE: Final = DriverStatement(
+    sa.select(schema.arrangements.c.since).where(schema.arrangements.c.id == sa.bindparam("its_id"))
+)
+_COLUMNS: Final = tuple(schema.runs.columns.keys())
+_DELTAS: Final = DriverStatement(
+    sa.select(schema.runs)
+    .where(
+        schema.runs.c.arrangement == sa.bindparam("its_arrangement"),
+        schema.runs.c.added > sa.bindparam("after"),
+        schema.runs.c.added <= sa.bindparam("upto"),
+        schema.runs.c.kind == RunKind.DELTA.value,
+    )
+    .order_by(schema.runs.c.added, schema.runs.c.pack, schema.runs.c.position)
 )
 
 
@@ -91,14 +107,13 @@ class Spines:
             HeadraceError: INVALID if ``after`` is older than the arrangement's ``since``: some of
                 the deltas may have been deleted.
         """
-        runs = schema.runs.c
-        query = sa.select(schema.runs).where(_deltas(arrangement, after, upto))
+        wanted = {"its_arrangement": arrangement, "after": after, "upto": upto}
         with self._transactions.reading() as connection:
-            since = _record(connection, arrangement).since
+            since = _since(connection, arrangement)
             if after < since:
                 raise _too_old(arrangement, after, since)
-            ordered = connection.execute(query.order_by(runs.added, runs.pack, runs.position))
-            return tuple(_run(row) for row in ordered)
+            rows = _DELTAS.rows(connection, **wanted)
+        return tuple(_run(dict(zip(_COLUMNS, row, strict=True))) for row in rows)
 
     def delta_rows(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> int:
         """Return how many rows the deltas of the epochs ``(after, upto]`` have."""
@@ -126,7 +141,7 @@ class Spines:
     def since(self, arrangement: ArrangementId) -> Epoch:
         """Return the oldest epoch at which an arrangement can be read."""
         with self._transactions.reading() as connection:
-            return _record(connection, arrangement).since
+            return _since(connection, arrangement)
 
     def oldest(self) -> dict[ArrangementId, tuple[Epoch, float]]:
         """Return the oldest epoch at which each live arrangement can be read, and its commit time.
@@ -195,7 +210,7 @@ def spines(
             found[row.id] = []
             _require_readable(row, epoch)
         if row.pack is not None:
-            found[row.id].append(_run(row))
+            found[row.id].append(_run(dict(row._mapping)))  # noqa: SLF001 (its documented name)
     for arrangement in wanted:
         if arrangement not in found:
             raise _unknown(arrangement)
@@ -239,13 +254,11 @@ def _advance_since(connection: sa.Connection, since: Mapping[ArrangementId, Epoc
         connection.execute(change, rows)
 
 
-def _record(connection: sa.Connection, arrangement: ArrangementId) -> ArrangementRecord:
-    """Return the record of an arrangement; raise INVALID if it does not exist."""
-    query = sa.select(schema.arrangements).where(schema.arrangements.c.id == arrangement)
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise _unknown(arrangement)
-    return _arrangement(row)
+def _since(connection: sa.Connection, arrangement: ArrangementId) -> Epoch:
+    """Return the oldest epoch of an arrangement; raise INVALID if it does not exist."""
+    for (since,) in _SINCE.rows(connection, its_id=arrangement):
+        return Epoch(since)
+    raise _unknown(arrangement)
 
 
 def _require_readable(row: sa.Row[tuple[object, ...]], epoch: Epoch | None) -> None:
@@ -290,11 +303,20 @@ def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
     )
 
 
-def _run(row: sa.Row[tuple[object, ...]]) -> RunRecord:
+def _run(row: Mapping[str, Any]) -> RunRecord:
+    removed = row["removed"]
     return RunRecord(
-        RunFile(row.pack, row.position, row.rows, row.bytes, row.checksum, row.low, row.high),
-        ArrangementId(row.arrangement),
-        RunKind(row.kind),
-        Epoch(row.added),
-        None if row.removed == schema.NEVER else Epoch(row.removed),
+        RunFile(
+            row["pack"],
+            row["position"],
+            row["rows"],
+            row["bytes"],
+            row["checksum"],
+            row["low"],
+            row["high"],
+        ),
+        ArrangementId(row["arrangement"]),
+        RunKind(row["kind"]),
+        Epoch(row["added"]),
+        None if removed == schema.NEVER else Epoch(removed),
     )

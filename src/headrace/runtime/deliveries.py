@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from bisect import bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -219,8 +220,10 @@ class Delivery:
                 position.store(self.record.begins)
         while self.at is not None and self.at < last:
             upto = Epoch(min(last, self.at + _LOOKED_AT))
-            for epoch in position.steps(self.changelog.changed(self.at, upto), joins=self._joins):
-                if self._joins:
+            changed = self.changelog.changed(self.at, upto)
+            for epoch in position.steps(changed, joins=self._joins):
+                written_together = bisect_right(changed, epoch) - bisect_right(changed, self.at)
+                if written_together > 1:  # should it fail, one is written alone again anyway
                     position.begin(epoch)
                 parts = self.changelog.delta(self.at, epoch, self.settings.most)
                 rest = iter(parts)

@@ -39,7 +39,9 @@ KEPT_BYTES = 1 << 24
 """The most bytes of runs that a process has written and reads from memory instead of its file."""
 
 _FILE = b"ARROW1"
-"""What an Arrow file begins with, and a stream does not."""
+"""What an Arrow file begins with: small runs of earlier versions are files, not streams."""
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""What an Arrow stream ends with."""
 
 _Key: TypeAlias = "tuple[str, int]"
 """The path of a pack, and the position of a run in it."""
@@ -164,7 +166,7 @@ def keep_written(directory: Path, file: RunFile, layout: Layout, data: pa.Buffer
     It is read from its pack afterwards.
     """
     key = f"{directory}/{file.pack}", file.position
-    run = Run.of_batches(layout, opened(_batches(data), layout) or ())
+    run = Run.of_batches(layout, opened(_batches(data, layout, file.rows), layout) or ())
     with _process.lock:
         _process.keep(key, _Opened(file, run, data))
         _process.written[key] = data.size
@@ -265,7 +267,7 @@ def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verifi
         if file.bytes >= LEAST_BYTES:
             REGISTER.add(path, file.checksum, file.position)
     try:
-        found = _batches(data)
+        found = _batches(data, layout, file.rows)
     except pa.ArrowException as error:
         raise _corrupt(file, "is not an Arrow file", str(error)) from error
     batches = opened(found, layout)
@@ -281,8 +283,17 @@ def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verifi
     return run.added_up() if layout.stored and lacks_columns(found, layout) else run
 
 
-def _batches(data: pa.Buffer) -> list[pa.RecordBatch]:
-    """Return the batches of a run: of an Arrow file, or of a stream for each stored batch."""
+def _batches(data: pa.Buffer, layout: Layout, rows: int) -> list[pa.RecordBatch]:
+    """Return the batches of a run of so many rows.
+
+    A stream of one batch that begins with the layout's schema is read without reading that, which
+    would take longest.
+    """
+    schema, head = layout.stored_schema
+    if data.size > len(head) and data.slice(0, len(head)).to_pybytes() == head:
+        batch = pa.ipc.read_record_batch(data.slice(len(head)), schema)
+        if batch.num_rows == rows:
+            return [batch]
     if data.slice(0, len(_FILE)).to_pybytes() == _FILE:
         reader = pa.ipc.open_file(data)
         return [reader.get_batch(i) for i in range(reader.num_record_batches)]

@@ -1,11 +1,12 @@
 """Write packs: immutable files with the runs of one writer, one after the other.
 
 Each run has consolidated rows, begins at an aligned position, so that it can be mapped, and has its
-own checksum. A small one is an Arrow file, a large one an Arrow stream for each batch, in narrower
-types (:mod:`headrace.spine.stored`). A pack is durable once :meth:`PackWriter.finish` has
-returned *and* its directory is synced (a cache need not be: the store has it then). Others read its
-runs once the ledger names them; the process that writes it can open each run as soon as it is
-written. A pack is deleted as a whole, when none of its runs is needed any more.
+own checksum. It is an Arrow stream for each batch: a small one of a single batch, a large one of
+batches in narrower types (:mod:`headrace.spine.stored`). A pack is durable once
+:meth:`PackWriter.finish` has returned *and* its directory is synced (a cache need not be: the store
+has it then). Others read its runs once the ledger names them; the process that writes it can open
+each run as soon as it is written. A pack is deleted as a whole, when none of its runs is needed any
+more.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from headrace.objects.bundles import name_in
 from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.durable import ChecksummedWriter
 from headrace.spine.mounts import delete_units, discard, files_in, keep, mount_of, new_name
-from headrace.spine.open_runs import keep_written, let_go
+from headrace.spine.open_runs import END, keep_written, let_go
 from headrace.spine.run_file import RunFile
 from headrace.spine.stored import in_files, stored
-from headrace.zset.zset import in_one_piece
+from headrace.zset.zset import in_one_batch, in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -118,13 +119,14 @@ class PackWriter:
 
     def _composed(self, rows: ZSet) -> tuple[RunFile, pa.Buffer]:
         """Write a run at once; return its bytes too. Arrow would make many small writes."""
-        stream = pa.BufferOutputStream()
-        table = in_one_piece(rows.table)
+        schema, head = rows.layout.stored_schema
+        whole = in_one_batch(rows.table)
         if rows.layout.stored:
-            table = table.rename_columns(rows.layout.stored_names)
-        with pa.ipc.new_file(stream, table.schema) as arrow:
-            arrow.write_table(table, max_chunksize=BATCH_ROWS)
-        data, hashes = stream.getvalue(), rows.hashes
+            whole = pa.RecordBatch.from_arrays(whole.columns, schema=schema)
+        starts = range(0, max(1, rows.rows), BATCH_ROWS)
+        parts = [whole] if len(starts) == 1 else [whole.slice(at, BATCH_ROWS) for at in starts]
+        data = pa.py_buffer(b"".join((head, *(part.serialize() for part in parts), END)))
+        hashes = rows.hashes
         with self._range() as written:
             written.write(data)
         low, high = (int(hashes[0]), int(hashes[-1])) if rows.rows else (0, -1)

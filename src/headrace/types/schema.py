@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -51,6 +51,7 @@ _MICROSECONDS = 6
 """The largest precision of a TIME: Python, and most other systems, have no nanoseconds."""
 
 
+@lru_cache(maxsize=1024)
 def to_arrow(type_: DataType) -> pa.DataType:
     """Return the Arrow type in which values of a Spark type are exchanged with Spark.
 

@@ -50,6 +50,9 @@ class Layout:
     _no_rows: list[pa.Table] = field(
         default_factory=list, init=False, repr=False, compare=False, hash=False
     )
+    _stored_schema: list[tuple[pa.Schema, bytes]] = field(
+        default_factory=list, init=False, repr=False, compare=False, hash=False
+    )
 
     def __post_init__(self) -> None:
         names = [HASH, *self.columns.names, *self.summed.names]
@@ -92,6 +95,15 @@ class Layout:
     def stored_names(self) -> list[str]:
         """The names of all columns in run files, in physical order."""
         return [HASH, *self.stored, *self.summed.names] if self.stored else self.names
+
+    @property
+    def stored_schema(self) -> tuple[pa.Schema, bytes]:
+        """The schema of small runs in files, and the bytes that such a run begins with."""
+        if not self._stored_schema:
+            named = zip(self.stored_names, self.schema, strict=True)
+            schema = pa.schema([each.with_name(name) for name, each in named])
+            self._stored_schema.append((schema, schema.serialize().to_pybytes()))
+        return self._stored_schema[0]
 
     @property
     def in_files(self) -> Layout:
