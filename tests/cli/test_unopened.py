@@ -67,7 +67,7 @@ def test_plain_queries_of_a_directory_that_nobody_has_open_do_not_open_it(direct
         "-c", "SELECT id FROM t WHERE id = 7",
     )  # fmt: skip
     assert out.split() == [
-        "kind,count(1)", "a,3", "b,4", "c,3", "id,price", "3,3.50", "max(n)", "10", "id,n", "0,10",
+        "kind,count(1)", "a,3", "b,3", "c,4", "id,price", "3,3.50", "max(n)", "10", "id,n", "0,10",
         "id", "7",
     ]  # fmt: skip
     assert found["code"] == 0

@@ -223,11 +223,11 @@ def sql(
     inputs = inputs_given(context)
     shell = not inputs and sys.stdin.isatty()
     scripts = [read_input(given) for given in inputs or ([] if shell else [Input("-")])]
+    make_directory(target, sys.stderr)
+    need_free(target, invocation)
     environment = Environment.of()
     printer = printer_of(form, environment)
     thread = StatementThread(_note)
-    make_directory(target, sys.stderr)
-    need_free(target, invocation)
     began = monotonic()
     given = FunctionFiles(functions, replace_functions)
     if (

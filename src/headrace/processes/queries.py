@@ -247,7 +247,7 @@ class QueryProcesses:
     def rows(self, text: str, asked: Asked) -> pa.Table:
         """Return a query's rows; names are resolved in the catalog of the state that it reads."""
         reader, state = self._parts.reader, asked.state
-        if isinstance(asked.plan, Prepared):
+        if isinstance(asked.plan, Prepared) and asked.plan.text == text:
             by_id, queries = state.catalog.by_id, self._parts.queries
             found = queries.answer(
                 asked.plan,

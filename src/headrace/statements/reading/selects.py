@@ -1,4 +1,4 @@
-"""SELECT: rows by key or all rows are read from a spine; Spark runs other queries."""
+"""SELECT: rows by key or all rows are read from a spine; an evaluator answers other queries."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Selects:
     def select(self, query: Query) -> Result:
         """Run a query in the newest state, or at the epochs in its text."""
         at_epochs = self._at_epochs(query)
-        table, state, reads, dirty = at_epochs or self._direct(query) or self._by_spark(query)
+        table, state, reads, dirty = at_epochs or self._direct(query) or self._evaluated(query)
         if query.as_of is not None or at_epochs is not None:
             reads = ()  # how far views had read then is not stored
         fresh = Freshness.of(state, self.ledger.head.ends, reads, dirty)
         return Result(table, state.epoch, freshness=fresh)
 
-    def _by_spark(self, query: Query) -> _Found:
+    def _evaluated(self, query: Query) -> _Found:
         reads: tuple[RelationId, ...] = ()
 
         def state(shape: Shape) -> Published:
