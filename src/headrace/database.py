@@ -124,15 +124,14 @@ def connect(
     ``path`` may also be the URL of an object store, such as ``s3://bucket/prefix``, with the
     setting ``ledger``: what this machine keeps of it is a cache in the directory ``cache``.
 
-    Spark runs in this process. It starts in the background once the database is open, or, without
-    ``warm``, when something first needs it: rows by key, and plain queries of tables and views, do
-    not. Pass ``spark`` to use an existing session. ``clock`` returns the
-    value of ``now()`` in views, and the time of writes and epochs, in microseconds UTC.
-    ``functions`` are Python functions for queries, made by :func:`headrace.function`. Views that
-    call a function which is missing wait until it is registered. ``standby``: if another process
-    has the database open, wait until that ends, even by a crash, and take over; a function is asked
-    about every second whether to go on waiting, with the error that names that process. ``branch``:
-    open this branch of the database, which CREATE BRANCH made, instead of the database itself. See
+    Spark runs in this process. It starts in the background once the database is open; without
+    ``warm``, when it is first needed; plain queries need none. Pass ``spark`` to use an existing
+    session. ``clock`` returns the value of ``now()`` in views, and the time of writes and epochs,
+    in microseconds UTC. ``functions`` are Python functions for queries, made by
+    :func:`headrace.function`. Views that call a function which is missing wait until it is
+    registered. ``standby``: if another process has the database open, wait until that ends, even by
+    a crash, and take over; a function is asked about every second whether to go on waiting, with
+    the error that names that process. ``branch``: open this branch, which CREATE BRANCH made. See
     :class:`headrace.settings.Settings` for the other keywords.
 
     Raises:
@@ -207,8 +206,7 @@ class Database(DefaultSession):
         start: Callable[[], SparkSession] | None = None,
     ) -> None:
         """Open a database; ``start`` starts or joins a Spark that databases share."""
-        self.directory = directory
-        self.settings = settings
+        self.directory, self.settings = directory, settings
         self._open = False
         self._sessions: WeakSet[Session] = WeakSet()
         with ExitStack() as undone:
