@@ -7,7 +7,9 @@ insert go to different groups of a view that holds a thousand of them; the last 
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +19,17 @@ import headrace
 from benchmarks.counters import epochs_after, last_epoch, percentiles, summary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 GROUPS = 1_000
 SIZES = (1, 100, 1_000)
 _WARM_SAMPLES = 150
 _PAUSE_SECONDS = 0.02
+_WIDE_ROWS = 400_000
+"""How many rows a statement has that makes a step wide."""
+_WARM_SECONDS = 5.0
+"""How long such statements arrive before anything is measured beside them."""
 
 
 def measure(directory: Path, samples: int, partitions: int) -> dict[str, Any]:
@@ -42,7 +49,62 @@ def measure(directory: Path, samples: int, partitions: int) -> dict[str, Any]:
         db.flush()
         for _ in range(_WARM_SAMPLES):
             _sample(db, rng, 100, counts)
-        return {"sizes": [_of_size(db, rng, rows, samples, counts) for rows in SIZES]}
+        sizes = [_of_size(db, rng, rows, samples, counts) for rows in SIZES]
+        return {"sizes": sizes, "beside": _beside_wide_steps(db, rng, samples, counts)}
+
+
+def _beside_wide_steps(
+    db: headrace.Database, rng: np.random.Generator, samples: int, counts: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return percentiles of inserts of one row, alone and while steps of other views are wide.
+
+    At last a view reads both streams: then all views wait for such steps, as those of a database
+    did before connected sets were stepped by themselves.
+    """
+    db.sql("CREATE STREAM events (k BIGINT)")
+    db.sql("CREATE MATERIALIZED VIEW many AS SELECT k, count(*) AS n FROM events GROUP BY k")
+    found = [_beside("alone", db, rng, samples, counts)]
+    with _loading(db):
+        found.append(_beside("beside wide steps of another set", db, rng, samples, counts))
+    db.sql(
+        "CREATE MATERIALIZED VIEW both AS SELECT count(*) AS n FROM"
+        " (SELECT k FROM events UNION ALL SELECT sensor FROM readings)"
+    )
+    with _loading(db):
+        found.append(_beside("in one set with them", db, rng, samples, counts))
+    return found
+
+
+def _beside(
+    name: str, db: headrace.Database, rng: np.random.Generator, samples: int, counts: np.ndarray
+) -> dict[str, Any]:
+    before = last_epoch(db)
+    taken = percentiles([sum(_sample(db, rng, 1, counts)) for _ in range(samples)])
+    epochs = epochs_after(db, before)
+    wide = sum(str(epoch["width"]).startswith("wide") for epoch in epochs)
+    return {"views": name, **taken, "wide_of_last_epochs": f"{wide} of {len(epochs)}"}
+
+
+@contextmanager
+def _loading(db: headrace.Database) -> Iterator[None]:
+    """Have statements of many rows arrive during a block, so that a wide step always runs."""
+    ended = threading.Event()
+    rows = pa.table({"k": np.arange(_WIDE_ROWS) % GROUPS})
+
+    def load() -> None:
+        with db.session() as session:
+            while not ended.is_set():
+                session.insert("events", rows)
+                session.sql("SELECT n FROM many WHERE k = 1").fetchall()
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    time.sleep(_WARM_SECONDS)
+    try:
+        yield
+    finally:
+        ended.set()
+        loading.join()
 
 
 def _of_size(

@@ -310,8 +310,21 @@ def tpch(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
     yield table
 
 
-def freshness(results: dict[str, Any]) -> Table:
-    """Return a row per size of insert."""
+def beside_wide_steps(results: Sequence[dict[str, Any]]) -> Table:
+    """Return how late a row is seen, alone and while steps of other views are wide."""
+    table = _table(
+        "From an insert of one row to a read that sees it, milliseconds",
+        ["views", "samples", "p50", "p99", "most", "wide of the last epochs"],
+    )
+    for found in results:
+        milliseconds = (f"{found[name]:.1f}" for name in ("p50_ms", "p99_ms", "most_ms"))
+        samples = str(found["samples"])
+        table.add_row(found["views"], samples, *milliseconds, found["wide_of_last_epochs"])
+    return table
+
+
+def freshness(results: dict[str, Any]) -> list[Table]:
+    """Return a row per size of insert, and one for each way in which others are in the way."""
     table = _table(
         "From an insert to a read that sees it, milliseconds",
         [
@@ -337,7 +350,7 @@ def freshness(results: dict[str, Any]) -> Table:
             f"{found['epoch_p50_ms']:.1f}",
             *_counters(found["counters"]),
         )
-    return table
+    return [table, beside_wide_steps(results["beside"])]
 
 
 def state(results: Sequence[dict[str, Any]]) -> Table:

@@ -147,7 +147,7 @@ def main(  # noqa: PLR0917 (options, given by name)
         console.print(report.throughput(results["throughput"]))
     if "freshness" in parts:
         results["freshness"] = _apart(freshness.measure, DATA, samples, partitions)
-        console.print(report.freshness(results["freshness"]))
+        console.print(*report.freshness(results["freshness"]))
     if "state" in parts:
         results["state"] = [
             _apart(state_cost.measure, DATA, groups, epochs, partitions) for groups in sizes

@@ -41,6 +41,7 @@ class ViewFreshness:
     ``pending`` counts the changes of its inputs that it does not show, ``seconds`` is how long the
     oldest of them has waited, 0 if none does. ``dirty_since`` is in Unix seconds, None unless the
     view or one below it is known to differ from its inputs. ``pending`` is None for a stopped view.
+    ``waits_for`` is what epochs of it wait for; None if they are made as changes arrive.
     ``epoch`` is the epoch whose inputs it shows, that of the last refresh if it lags, committed at
     ``shown_at``; ``next_refresh`` is when it is due again; both times in Unix seconds.
     """
@@ -58,6 +59,7 @@ class ViewFreshness:
     next_refresh: float | None
     quarantined: int | None
     """The number of its rows in quarantine; None if a file of the quarantine is damaged."""
+    waits_for: str | None
 
     @property
     def watermark(self) -> int | None:
@@ -106,4 +108,5 @@ def view_freshness(
             state.committed_at if stands is None else stands.at,
             due.get(view.id),
             quarantined_count(reader.ledger, reader.directory, state, view),
+            reader.pump.loop.beside.waited_for(view.id),
         )

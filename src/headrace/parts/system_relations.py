@@ -144,6 +144,7 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("refresh", _TEXT),
         ("next_refresh", _TIME),
         ("quarantined", _WHOLE),
+        ("waits_for", _TEXT),
     ),
     "dirty": (
         *_PLACE,

@@ -19,7 +19,7 @@ from headrace.runtime.cancelling import check_cancelled, running_statement
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from headrace.errors import HeadraceError
     from headrace.runtime.published import Published
@@ -60,12 +60,6 @@ class SetStep:
     def changes(self) -> int:
         """How many changes it reads."""
         return sum(each.rows for each in self.poll.ranges.values())
-
-
-def waited_for(steps: Iterable[SetStep]) -> str:
-    """Return the names of the relations whose changes steps read, for messages."""
-    names = (step.state.catalog.by_id[id_].name for step in steps for id_ in step.poll.ranges)
-    return ", ".join(sorted(names))
 
 
 @dataclass(slots=True)
@@ -244,8 +238,21 @@ class SetSteps:
 
         statement, steps = running_statement(), running()
         if steps and statement is not None:
-            statement.waits(f"waiting for the wide step of {waited_for(steps)}")
+            changes = sum(step.changes for step in steps)
+            statement.waits(f"waiting for a wide step of {changes:,} changes")
         self.wait(lambda: not running())
+
+    def waited_for(self, relation: RelationId) -> str | None:
+        """Return what the epochs of a relation wait for, as people read it; None for nothing."""
+        for step in self.steps:
+            if relation in step.members:
+                seconds = max(0.0, time.time() - step.begun)
+                return f"its wide step of {step.changes:,} changes, for {seconds:.1f} s so far"
+        if relation not in self.waiting:
+            return None
+        if len(self.steps) >= self.most:
+            return f"the end of a wide step: {len(self.steps)} of other views run"
+        return "its wide step, for which changes gather"
 
     def wait(self, met: Callable[[], bool]) -> None:
         """Wait until a condition is met; it is tested when a step ends, and now and then.

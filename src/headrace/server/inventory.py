@@ -224,6 +224,7 @@ def _freshness(
         "shown_at": found.shown_at,
         "next_refresh": found.next_refresh,
         "quarantined": found.quarantined,
+        "waits_for": found.waits_for,
         "error": error,
         "inputs": [
             {

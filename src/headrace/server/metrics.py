@@ -161,6 +161,11 @@ class _State(Collector):
             "Changes that have arrived and that no epoch has read.",
             state.behind(ends),
         )
+        yield GaugeMetricFamily(
+            "headrace_wide_steps",
+            "Wide steps that run beside epochs, each of one connected set of views.",
+            len(reader.pump.loop.beside.steps),
+        )
         yield from self._store()
         yield from _views(view_freshness(reader, self.sources.admission, state))
         yield from self._reconciliation()

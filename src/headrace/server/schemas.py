@@ -126,6 +126,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         shown_at=_NUMBER,
         next_refresh=_or_null(_NUMBER),
         quarantined=_or_null(_WHOLE),
+        waits_for=_or_null(TEXT),
         error=_or_null(TEXT),
         inputs=_list(
             _object(relation=TEXT, position=_WHOLE, end=_WHOLE, watermark=_or_null(_NUMBER))

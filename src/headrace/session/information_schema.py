@@ -220,6 +220,7 @@ def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
             str(found.view.refresh),
             None if found.next_refresh is None else _time(found.next_refresh),
             found.quarantined,
+            found.waits_for,
         )
         for found in view_freshness(at.reader, at.of.admission, at.state)
         if at.sees(found.view.name)

@@ -40,7 +40,7 @@ _COUNTED = ("rejected", "duplicates", "late", "watermark")
 _FRESHNESS = (
     "view", "epoch", "committed_at", "changes_behind", "state",
     "seconds_behind", "watermark", "dirty_since", "inputs",
-    "refresh", "next_refresh", "quarantined",
+    "refresh", "next_refresh", "quarantined", "waits_for",
 )  # fmt: skip
 
 _DIRTY = (
@@ -217,6 +217,7 @@ class StateListings:
                 str(found.view.refresh),
                 None if found.next_refresh is None else shown_time(found.next_refresh),
                 found.quarantined,
+                found.waits_for,
             )
             for found in view_freshness(self.reader, self.sources.admission, state)
             if self.principal.sees(found.view.name)
