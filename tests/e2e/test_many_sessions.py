@@ -1,5 +1,7 @@
 """Eight sessions at once run random statements; every read is what its epoch must show.
 
+Some statements make wide steps, so that two connected sets of views go at different paces.
+
 What an epoch must show is worked out in Python from the log, up to the offsets that the epoch and
 those before it have read, and from nothing that was maintained.
 """
@@ -37,25 +39,30 @@ Table = dict[int, tuple[int, int]]
 """The rows of a table: by key, its group and value."""
 
 
-def counted(t: Table, _u: Table) -> Counter[Any]:
+def counted(t: Table, *_: Table) -> Counter[Any]:
     groups: dict[int, list[int]] = {}
     for group, x in t.values():
         groups.setdefault(group, []).append(x)
     return Counter((group, len(xs), sum(xs)) for group, xs in groups.items())
 
 
-def joined(t: Table, u: Table) -> Counter[Any]:
+def joined(t: Table, u: Table, _: Table) -> Counter[Any]:
     return Counter((k, x, u[k][1]) for k, (_, x) in t.items() if k in u)
 
 
-def odd(t: Table, _u: Table) -> Counter[Any]:
+def odd(t: Table, *_: Table) -> Counter[Any]:
     return Counter((k, x) for k, (_, x) in t.items() if x % 2)
 
 
-VIEWS: dict[str, tuple[str, Callable[[Table, Table], Counter[Any]]]] = {
+def apart(_t: Table, _u: Table, w: Table) -> Counter[Any]:
+    return Counter((k, x) for k, (g, x) in w.items() if g < 3)
+
+
+VIEWS: dict[str, tuple[str, Callable[..., Counter[Any]]]] = {
     "counted": ("SELECT g, count(*) AS n, sum(x) AS total FROM t GROUP BY g", counted),
     "joined": ("SELECT t.k, t.x, u.x AS y FROM t JOIN u ON t.k = u.k", joined),
     "odd": ("SELECT k, x FROM t WHERE x % 2 = 1", odd),
+    "apart": ("SELECT k, x FROM w WHERE g < 3", apart),
 }
 
 
@@ -79,6 +86,7 @@ READS: tuple[tuple[str, str, Callable[[Counter[Any]], Counter[Any]]], ...] = (
     ("joined", "SELECT k, x + y FROM joined WHERE k < 9", _added),
     ("odd", "SELECT * FROM odd WHERE k IN (3, 5, 8)", lambda rows: _where(rows, 0, {3, 5, 8})),
     ("odd", "SELECT count(*), sum(x) FROM odd", _total),
+    ("apart", "SELECT * FROM apart", lambda rows: rows),
 )
 
 
@@ -120,7 +128,7 @@ class Client:
             self.failure = error
 
     def write(self, session: headrace.Session, chosen: random.Random) -> None:
-        table, k = chosen.choice("ttu"), chosen.randrange(KEYS)
+        table, k = chosen.choice("ttuww"), chosen.randrange(KEYS)
         match chosen.randrange(6):
             case 0:
                 session.sql(f"DELETE FROM {table} WHERE k = {k}")
@@ -169,7 +177,7 @@ class History:
 
     def __post_init__(self) -> None:
         ledger, catalog = self.db.parts.ledger, self.db.parts.reader.catalog
-        self.ids = {name: catalog.resolve(name).id for name in ("t", "u")}
+        self.ids = {name: catalog.resolve(name).id for name in "tuw"}
         self.logs: dict[str, list[dict[str, int]]] = {}
         for name, id_ in self.ids.items():
             end = ledger.head.log_end(id_)
@@ -196,9 +204,14 @@ def test_every_read_of_many_sessions_is_what_its_epoch_shows(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     with headrace.connect(
-        tmp_path / "d", spark=spark, partitions=2, continuous=True, history_epochs=1_000_000
+        tmp_path / "d",
+        spark=spark,
+        partitions=2,
+        continuous=True,
+        history_epochs=1_000_000,
+        small_rows=3,
     ) as db:
-        for table in "tu":
+        for table in "tuw":
             db.sql(f"CREATE TABLE {table} (k INT PRIMARY KEY, g INT, x INT)")
             db.insert(table, [(k, k % 5, k) for k in range(0, KEYS, 2)])
         for name, (query, _) in VIEWS.items():
@@ -220,7 +233,7 @@ def test_every_read_of_many_sessions_is_what_its_epoch_shows(
         for seen in reads:
             key = (seen.view, seen.epoch)
             if key not in made:
-                tables = [history.table(name, seen.epoch) for name in "tu"]
+                tables = [history.table(name, seen.epoch) for name in "tuw"]
                 made[key] = VIEWS[seen.view][1](*tables)
             assert seen.rows == seen.wanted(made[key]), (seen.query, seen.epoch)
             for id_, end in seen.awaited.items():
@@ -234,7 +247,8 @@ def test_every_read_of_many_sessions_is_what_its_epoch_shows(
 
 
 def _is_read(view: str, id_: RelationId, history: History) -> bool:
-    return view == "joined" or id_ == history.ids["t"]
+    below = {"joined": "tu", "apart": "w"}.get(view, "t")
+    return any(id_ == history.ids[name] for name in below)
 
 
 @pytest.mark.long

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError
-from headrace.runtime.beside import SetSteps
+from headrace.runtime.beside import SetSteps, _Threads
+from headrace.runtime.cancelling import Cancellation
 from headrace.runtime.connected import ConnectedSets
 from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.published import STOPPED
@@ -221,7 +224,7 @@ def test_what_changes_one_set_waits_for_no_step_of_another(sets: Sets) -> None:
     sets.append(sets.b, 1)
     sets.advance()
     sets.end_one()
-    assert sets.db.loop.beside.error is None
+    assert sets.db.loop.beside.error() is None
     assert (sets.counts(), sets.db.loop.pending()) == ((WIDE, WIDE + 2), 0)
     assert sets.db.rows(below.id) == {(1, WIDE + 2): 1}
     assert not sets.db.ledger.violations()
@@ -299,8 +302,10 @@ def test_a_step_that_cannot_be_made_is_shown_and_tried_again(sets: Sets) -> None
     sets.advance()
     sets.end_one()
     beside = sets.db.loop.beside
-    assert beside.error is not None
-    assert beside.error.code is Code.UNAVAILABLE
+    error = beside.error([sets.over_a.id])
+    assert error is not None
+    assert error.code is Code.UNAVAILABLE
+    assert beside.error([sets.over_b.id]) is None
     assert (beside.seconds_until_rested() or 0) > 0
     assert sets.db.loop.advance(rested=True) is None
     assert not sets.begun, "it rests first"
@@ -309,7 +314,7 @@ def test_a_step_that_cannot_be_made_is_shown_and_tried_again(sets: Sets) -> None
     assert sets.db.loop.advance(rested=True) is not None
     assert sets.advance() is None, "a statement does not wait for that"
     sets.end_one()
-    assert (beside.error, sets.counts()) == (None, (WIDE, 1))
+    assert (beside.error(), sets.counts()) == (None, (WIDE, 1))
 
 
 def test_a_crash_of_a_step_leaves_what_others_have_committed_and_no_file(sets: Sets) -> None:
@@ -328,7 +333,7 @@ def test_a_crash_of_a_step_leaves_what_others_have_committed_and_no_file(sets: S
     before = set(sets.db.directory.joinpath("runs").iterdir())
     sets.db.loop.fault = crash
     sets.end_one()
-    error = sets.db.loop.beside.error
+    error = sets.db.loop.beside.error()
     assert error is not None
     assert "Crash" in str(error)
     assert set(sets.db.directory.joinpath("runs").iterdir()) == before
@@ -344,7 +349,7 @@ def test_another_writer_ends_a_step_that_runs(sets: Sets, tmp_path: Path) -> Non
     sets.advance()
     other = PureDatabase(tmp_path)
     sets.end_one()
-    error = sets.db.loop.beside.error
+    error = sets.db.loop.beside.error()
     assert error is not None
     assert error.code is Code.CONFLICT
     other.loop.advance()
@@ -453,6 +458,55 @@ def test_what_waits_for_a_step_that_fails_is_given_the_error(sets: Sets) -> None
     finally:
         pump.close()
     assert sets.counts() == (WIDE, 1)
+
+
+def test_a_statement_that_waits_for_a_wide_step_says_so_and_can_be_cancelled(sets: Sets) -> None:
+    sets.append(sets.a, WIDE)
+    sets.advance()
+    waited: list[str] = []
+    cancellation = Cancellation(waits=waited.append)
+    pump = Pump(sets.db.loop, sets.db.compaction)
+    for wait in (pump.settle, sets.db.loop.exclusive().__enter__):
+        with cancellation.statement():
+            cancellation.asked = True
+            with pytest.raises(HeadraceError, match="the statement was cancelled"):
+                wait()
+    assert waited == ["waiting for a wide step of 5 changes"] * 2
+    assert sets.db.loop.beside._excluding == ()
+    sets.end_one()
+    assert sets.counts() == (WIDE, 0)
+
+
+def test_what_a_view_waits_for_is_said(sets: Sets) -> None:
+    c, beside = sets.db.create_table("c"), sets.db.loop.beside
+    for table in (sets.a, sets.b, c):
+        sets.append(table, WIDE)
+    sets.advance()
+    assert "its wide step of 5 changes, for 0." in (beside.waited_for(sets.over_a.id) or "")
+    assert beside.waited_for(c.id) == "the end of a wide step: 2 of other views run"
+    sets.end_one()
+    assert beside.waited_for(sets.over_a.id) is None
+
+
+def test_a_thread_keeps_nothing_readable_that_its_last_step_has_read() -> None:
+    threads, done = _Threads(1), threading.Event()
+
+    class Read:
+        pass
+
+    read = Read()
+    kept = ref(read)
+    threads.run(partial(lambda _read: None, read))
+    del read
+    threads.run(done.set)
+    assert done.wait(60)
+    assert kept() is None
+    threads.run(partial(lambda _read: None, last := Read()))
+    kept = ref(last)
+    del last
+    while kept() is not None:
+        done.wait(0.001)
+    threads.close()
 
 
 def test_closing_waits_for_the_steps_that_run(sets: Sets, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from headrace.serving import Contents, History
 from headrace.types import Epoch, Offset, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from headrace.catalog import Catalog, Relation, View
@@ -145,7 +145,7 @@ class Reader:
         self.pump.settle(there, frozenset())
         while self.published.epoch < epoch:
             check_cancelled()
-            self.require_epochs()
+            self.require_epochs(ends)
             self.wait_beyond(Epoch(epoch - 1), lambda: False, _LISTEN_SECONDS)
 
     def unseen_since(self, state: Published, relation: RelationId) -> float | None:
@@ -192,10 +192,14 @@ class Reader:
                 )
         return state
 
-    def require_epochs(self) -> None:
-        """Raise the error that stopped the epochs made in the background, if there is one."""
-        if self.pump.error is not None:
-            raise self.pump.error
+    def require_epochs(self, among: Collection[RelationId] | None = None) -> None:
+        """Raise the error that stopped the epochs made in the background, if there is one.
+
+        Wide steps count of the sets of some relations, by default of all.
+        """
+        error = self.pump.error or self.pump.loop.beside.error(among)
+        if error is not None:
+            raise error
 
     def require_ledger(self) -> None:
         """Raise the error of a ledger that does not answer at present."""

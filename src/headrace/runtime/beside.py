@@ -19,7 +19,7 @@ from headrace.runtime.cancelling import check_cancelled, running_statement
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from headrace.errors import HeadraceError
     from headrace.runtime.published import Published
@@ -102,6 +102,7 @@ class _Threads:
         _this_thread.lane = threading.current_thread().name
         while (work := self._given.get()) is not None:
             work()
+            del work  # it keeps readable what the step has read
 
 
 @dataclass(slots=True)
@@ -198,10 +199,19 @@ class SetSteps:
             if self.busy.isdisjoint(members):
                 del self._numbers[members]
 
-    @property
-    def error(self) -> HeadraceError | None:
-        """Why the last step of a set has failed, until one does not."""
-        return next((rest.error for rest in list(self._rests.values()) if rest.error), None)
+    def error(self, among: Collection[RelationId] | None = None) -> HeadraceError | None:
+        """Return why the last step has failed of the set of one of some relations, by default any.
+
+        None once one has not.
+        """
+        return next(
+            (
+                rest.error
+                for members, rest in list(self._rests.items())
+                if rest.error and (among is None or not members.isdisjoint(among))
+            ),
+            None,
+        )
 
     def seconds_until_rested(self) -> float | None:
         """Return how long the set rests that rests for the shortest time; None if none does."""
@@ -236,10 +246,7 @@ class SetSteps:
         def running() -> list[SetStep]:
             return [s for s in self.steps if among is None or not s.members.isdisjoint(among)]
 
-        statement, steps = running_statement(), running()
-        if steps and statement is not None:
-            changes = sum(step.changes for step in steps)
-            statement.waits(f"waiting for a wide step of {changes:,} changes")
+        _say_what_is_waited_for(running())
         self.wait(lambda: not running())
 
     def waited_for(self, relation: RelationId) -> str | None:
@@ -278,6 +285,7 @@ class SetSteps:
             HeadraceError: why a step that reads some of the relations has failed, if it was begun
                 after the one of a number; ``cancelled`` as :meth:`wait`.
         """
+        _say_what_is_waited_for([s for s in steps if not s.members.isdisjoint(relations)])
 
         def is_over() -> bool:
             return met() or any(s.ended for s in steps) or not (self.steps or self._excluding)
@@ -290,3 +298,9 @@ class SetSteps:
     def _hold(self, steps: tuple[SetStep, ...]) -> None:
         self.steps = steps
         self.busy = frozenset[RelationId]().union(*(step.members for step in steps))
+
+
+def _say_what_is_waited_for(steps: Iterable[SetStep]) -> None:
+    statement, changes = running_statement(), sum(step.changes for step in steps)
+    if changes and statement is not None:
+        statement.waits(f"waiting for a wide step of {changes:,} changes")

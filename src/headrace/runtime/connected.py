@@ -161,10 +161,10 @@ class Parting:
         wide = [(of[min((*poll.ranges, *poll.due))], poll) for poll in polls]
         for members, poll in sorted(wide, key=lambda each: beside.turn(each[0])):
             rows = rows_of_ranges(self.loop.backlog.waiting(members & self.loop.maintained()))
+            beside.waiting |= members  # before it is asked: who excludes it then wakes the pump
             if beside.admits(members, rested=rested, full=rows >= most):
+                beside.waiting -= members
                 yield members, poll
-            else:
-                beside.waiting |= members
 
     def waits(self, ends: Mapping[RelationId, Offset], timed: Collection[RelationId]) -> bool:
         """Whether changes before some offsets, or due rows of views, are left to a wide step."""

@@ -50,7 +50,8 @@ processor is spent on epochs then."""
 class Pump:
     """Runs the epochs of one loop in the background until it is closed.
 
-    ``error`` is the error of the last epoch, if any; the pump retries until it succeeds.
+    ``error`` is the error of the last epoch, if any; the pump retries until it succeeds. Those of
+    wide steps are kept by ``loop.beside``.
     """
 
     loop: EpochLoop
@@ -168,7 +169,7 @@ class Pump:
                         break
                     self.made(epoch)
                     self._gather(time.thread_time() - begun)
-                self.error = self.loop.beside.error
+                self.error = None
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
                 self.error = _shown(error)
                 self._closed.wait(_RETRY_SECONDS)

@@ -169,7 +169,7 @@ class Status:
         before, ends = self._ends, dict(reader.ledger.head.ends)
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
-        error = reader.pump.error or reader.ledger.trouble
+        error = reader.pump.error or reader.pump.loop.beside.error() or reader.ledger.trouble
         passed = 1.0 if last is None else max(now - last.at, 0.001)
         named = {
             relation.name: relation.id

@@ -57,7 +57,7 @@ class ViewSubscription(Subscription):
         return self._session_is_open()
 
     def _next(self, timeout: float) -> list[Change] | None:
-        self._reader.require_epochs()
+        self._reader.require_epochs([self.relation.id])
         self._require_same()
         found = self._poll()
         if found is None and timeout > 0:
