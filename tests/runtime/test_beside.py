@@ -295,6 +295,25 @@ def test_a_failed_step_stops_its_view_and_no_other(sets: Sets) -> None:
     assert (sets.db.loop.pending(), sets.counts()) == (0, (0, 1))
 
 
+def test_a_narrow_step_that_fails_is_made_again_beside_the_epochs_of_others(sets: Sets) -> None:
+    quarantined = sets.db.create_view("quarantined", sets.a, quarantines=True)
+    sets.db.runner.poison = frozenset({7})
+    sets.db.append(sets.a, [(1, 7, 1), (2, 1, 1)])
+    sets.append(sets.b, 1)
+    sets.advance()
+    assert (sets.counts(), len(sets.begun)) == ((0, 1), 1)
+    sets.end_one()
+    assert sets.db.quarantined(quarantined) == {(1, 7): 1}
+    assert sets.db.rows(quarantined.id) == {(1, 1): 1}
+    assert (sets.counts(), sets.db.loop.stopped()) == ((2, 1), frozenset())
+    sets.db.runner.failing.add(sets.over_a.id)
+    sets.append(sets.a, 1)
+    sets.append(sets.b, 1)
+    sets.advance()
+    sets.end_one()
+    assert (sets.db.loop.stopped(), sets.counts()) == ({sets.over_a.id}, (2, 2))
+
+
 def test_a_step_that_cannot_be_made_is_shown_and_tried_again(sets: Sets) -> None:
     sets.db.runner.failing.add(sets.over_a.id)
     sets.db.runner.failure = Code.UNAVAILABLE
@@ -471,7 +490,7 @@ def test_a_statement_that_waits_for_a_wide_step_says_so_and_can_be_cancelled(set
             cancellation.asked = True
             with pytest.raises(HeadraceError, match="the statement was cancelled"):
                 wait()
-    assert waited == ["waiting for a wide step of 5 changes"] * 2
+    assert waited == ["waiting for a step of 5 changes"] * 2
     assert sets.db.loop.beside._excluding == ()
     sets.end_one()
     assert sets.counts() == (WIDE, 0)
@@ -482,8 +501,8 @@ def test_what_a_view_waits_for_is_said(sets: Sets) -> None:
     for table in (sets.a, sets.b, c):
         sets.append(table, WIDE)
     sets.advance()
-    assert "its wide step of 5 changes, for 0." in (beside.waited_for(sets.over_a.id) or "")
-    assert beside.waited_for(c.id) == "the end of a wide step: 2 of other views run"
+    assert "its step of 5 changes, for 0." in (beside.waited_for(sets.over_a.id) or "")
+    assert beside.waited_for(c.id) == "the end of a step of others, of 2 that run"
     sets.end_one()
     assert beside.waited_for(sets.over_a.id) is None
 

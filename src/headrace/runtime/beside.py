@@ -1,5 +1,6 @@
 """Wide steps beside epochs: each of one connected set, which is busy until its step is committed.
 
+A narrow step that fails is made again as these are, since it may take long to find out why.
 Epochs of other sets are made meanwhile. What a step reads is fixed when it begins, and nobody else
 changes it: epochs leave busy sets out, and what changes the catalog or the state of views waits
 until no step runs. So its result is the same whichever epochs are committed before it, and it is
@@ -254,12 +255,12 @@ class SetSteps:
         for step in self.steps:
             if relation in step.members:
                 seconds = max(0.0, time.time() - step.begun)
-                return f"its wide step of {step.changes:,} changes, for {seconds:.1f} s so far"
+                return f"its step of {step.changes:,} changes, for {seconds:.1f} s so far"
         if relation not in self.waiting:
             return None
         if len(self.steps) >= self.most:
-            return f"the end of a wide step: {len(self.steps)} of other views run"
-        return "its wide step, for which changes gather"
+            return f"the end of a step of others, of {len(self.steps)} that run"
+        return "its next step, for which changes gather"
 
     def wait(self, met: Callable[[], bool]) -> None:
         """Wait until a condition is met; it is tested when a step ends, and now and then.
@@ -303,4 +304,4 @@ class SetSteps:
 def _say_what_is_waited_for(steps: Iterable[SetStep]) -> None:
     statement, changes = running_statement(), sum(step.changes for step in steps)
     if changes and statement is not None:
-        statement.waits(f"waiting for a wide step of {changes:,} changes")
+        statement.waits(f"waiting for a step of {changes:,} changes")

@@ -15,6 +15,7 @@ from headrace.errors import Code
 from headrace.ledger import OffsetRange, OutdatedEpochError
 from headrace.runtime.backlog import rows_of_ranges
 from headrace.runtime.stages import Poll
+from headrace.runtime.step import Clock
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class ConnectedSets:
 
     def is_of(self, catalog: Catalog, clocked: frozenset[RelationId]) -> bool:
         """Whether they are those of a catalog."""
-        return self.catalog is catalog and self.clocked == clocked
+        same = self.clocked is clocked or self.clocked == clocked
+        return same and self.catalog is catalog
 
     def parted(self, relations: Iterable[RelationId]) -> list[frozenset[RelationId]]:
         """Return some relations by set, ordered by their smallest id."""
@@ -101,22 +103,32 @@ class Parting:
             self._busy = sets, steps, steps | self.within(steps)
         return self._busy[2]
 
+    def clock_without(self, without: Collection[RelationId]) -> Clock:
+        """Return the clock of an epoch ``without`` some relations.
+
+        It stands still if they have views that read it: rows may be due in these.
+        """
+        before = self.loop.ledger.epochs.clock()
+        stands = not self.loop.timetable.views().isdisjoint(without)
+        return Clock(before, before if stands else self.loop.now())
+
     def together(self) -> Poll:
         """Fix the inputs of an epoch of all sets that may be stepped now; see :class:`Backlog`."""
         loop, left_out = self.loop, self.busy()
         if loop.within is not None:
             left_out |= loop.catalog.by_id.keys() - loop.within
         waiting = loop.backlog.waiting(loop.maintained() - left_out)
-        ranges, clock = loop.backlog.first(waiting, loop.catalog), loop.clock_without(left_out)
+        ranges, clock = loop.backlog.first(waiting, loop.catalog), self.clock_without(left_out)
         return Poll(loop.ledger.head.epoch, ranges, clock, loop.due(clock.after) - left_out)
 
     def parted(self) -> tuple[Poll, list[Poll]]:
         """Fix the inputs of an epoch of the sets whose steps are narrow, and those of each other.
 
-        Of each set, about the first changes are read, whatever waits in others.
+        Of each set, about the first changes are read, whatever waits in others. Those whose last
+        step has failed are among the others.
         """
         loop, sets, busy = self.loop, self.sets(), self.busy()
-        clock, previous = loop.clock_without(busy), loop.ledger.head.epoch
+        clock, previous = self.clock_without(busy), loop.ledger.head.epoch
         waiting = loop.backlog.waiting(loop.maintained() - busy)
         due, few, left = loop.due(clock.after) - busy, loop.settings.small_rows, _most_rows(loop)
         narrow, wide = dict[RelationId, OffsetRange](), list[Poll]()
@@ -126,7 +138,8 @@ class Parting:
             own = {id_: waiting[id_] for id_ in part & waiting.keys()}
             ranges = loop.backlog.first(own, sets.catalog)
             rows, due_here = rows_of_ranges(ranges), due & part
-            if rows > few or loop.widths.fan_out(due_here.union(ranges), rows):
+            apart = rows > few or loop.widths.fan_out(due_here.union(ranges), rows)
+            if apart or loop.beside.error(part) is not None:
                 wide.append(Poll(previous, ranges, clock, due_here))
             elif rows <= left:
                 narrow |= ranges
@@ -135,7 +148,7 @@ class Parting:
             due -= part
             busy |= sets.by_relation[min(part)]
         # Rows may be due in the sets that are left out: the clock stands still for them.
-        return Poll(previous, narrow, loop.clock_without(busy), due, narrow=True), wide
+        return Poll(previous, narrow, self.clock_without(busy), due, narrow=True), wide
 
     def without_wide(self, poll: Poll, changed: frozenset[RelationId]) -> tuple[Poll, list[Poll]]:
         """Return a poll without the set whose step is wide, and that of the set.
@@ -149,7 +162,7 @@ class Parting:
         others = {id_: each for id_, each in poll.ranges.items() if id_ not in members}
         clock = poll.clock
         if not self.loop.timetable.views().isdisjoint(members):
-            clock = self.loop.clock_without(members)
+            clock = self.clock_without(members)
         rest = replace(poll, ranges=others, due=poll.due - members, clock=clock, apart=True)
         return rest, [Poll(poll.previous, own, poll.clock, poll.due & members)]
 

@@ -38,7 +38,7 @@ from headrace.runtime.stages import Commit, Poll, Publish, RunStep, Stage
 from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
 from headrace.runtime.timetable import Timetable, machine_clock
 from headrace.runtime.unfit import stop_unfit
-from headrace.runtime.width import WideStepError, Width, Widths
+from headrace.runtime.width import SetAsideError, Width, Widths
 from headrace.runtime.work import FanOut, Work, changes_that_reach, work_in_epoch
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
@@ -213,15 +213,6 @@ class EpochLoop:
         guards = FailingViews(self, replace(poll, narrow=False)).run(failure)
         return self._attempt(poll, guards, beside)
 
-    def clock_without(self, without: Collection[RelationId]) -> Clock:
-        """Return the clock of an epoch ``without`` some relations.
-
-        It stands still if they have views that read it: rows may be due in these.
-        """
-        before = self.ledger.epochs.clock()
-        stands = not self.timetable.views().isdisjoint(without)
-        return Clock(before, before if stands else self.now())
-
     # -- steps beside epochs ---------------------------------------------------------------
 
     def _narrow_epoch(self, *, rested: bool) -> Epoch | None:
@@ -233,7 +224,7 @@ class EpochLoop:
                 return self._narrow_epoch(rested=rested)
             try:
                 return self._made(poll)
-            except WideStepError as found:
+            except SetAsideError as found:
                 poll, wide = self.parting.without_wide(poll, found.changed)
                 self._begin(wide, rested=rested)
         return None
@@ -327,7 +318,7 @@ class EpochLoop:
         }
         width = self.widths.of_shares(changed, logs.values())
         if poll.narrow and not width.few:
-            raise WideStepError(changed)
+            raise SetAsideError(changed)
         partitions = self.partitions_of(width)
         needs = self.runner.plan_live(changed, without, partitions, few=width.few)
         shares = {id_: logs[id_].as_corrected() if id_ in logs else NOTHING for id_ in needs.reads}
@@ -438,7 +429,7 @@ class EpochLoop:
         except MoreRowsError:
             self.widths.fanned_out(stage.changed.union(stage.given), stage.step.rows)
             if stage.narrow:
-                raise WideStepError(stage.changed) from None
+                raise SetAsideError(stage.changed) from None
             with Spending(Activity.PLANNING):
                 wide = self._widened(stage, before)
             run_in_rounds(self, wide, attempt, before)
@@ -473,7 +464,12 @@ class EpochLoop:
                 stages = self.plan(poll, guards)
             steps = [stage for stage in stages if isinstance(stage, RunStep)]
             for step in steps:
-                self.perform(step, attempt)
+                try:
+                    self.perform(step, attempt)
+                except HeadraceError as error:  # others do not wait until it is known why
+                    if step.narrow and error.code not in (Code.CORRUPT, Code.CONFLICT):
+                        raise SetAsideError(step.changed) from error
+                    raise
             with self.lock:  # it is held already, unless the step runs beside epochs
                 for stage in stages[len(steps) :]:
                     epoch = self.perform(stage, attempt, beside) or epoch

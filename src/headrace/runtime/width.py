@@ -43,8 +43,11 @@ class Width(Enum):
         return self is Width.NARROW
 
 
-class WideStepError(Exception):
-    """A step that was to be narrow is wide: it was undone. ``changed`` is what it was to read."""
+class SetAsideError(Exception):
+    """A narrow step is left to a thread beside epochs: it is wide, or it has failed.
+
+    It was undone. ``changed`` is what it was to read.
+    """
 
     def __init__(self, changed: frozenset[RelationId]) -> None:
         super().__init__(changed)
