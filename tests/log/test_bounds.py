@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.ledger import AppendRecord, EpochCommit, Ledger
-from headrace.log import bounds_of, read_bounds
+from headrace.log import Pruning, bounds_of, read_bounds
 from headrace.log.writer import write_segment
 from headrace.types import Epoch, Offset
 from headrace.zset import Restriction, Test
@@ -60,6 +60,11 @@ def test_rows_within_bounds_that_cannot_pass_do_not_pass(
     bounds = read_bounds(bounds_of(rows), rows.schema)
     assert bounds.keys() == COLUMNS.keys()
     assert restriction.may_hold(bounds) or not some
+    pruning, stored = Pruning.of(restriction), json.loads(json.dumps(bounds_of(rows)))
+    assert pruning.may_hold(stored) or not some
+    if pruning.holds_all(stored):
+        tested = [test.column for test in restriction.tests]
+        assert some == sum(all(row[c] is not None for c in tested) for row in rows.to_pylist())
     expected = [row for row in rows.to_pylist() if all(_passes(row, t) for t in restriction.tests)]
     assert some == len(expected)
 

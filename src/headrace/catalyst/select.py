@@ -132,6 +132,17 @@ class Limit(Node):
         return self.handle.limitExpr()
 
 
+class Offset(Node):
+    """Skips the first rows."""
+
+    __slots__ = ()
+
+    @property
+    def skipped(self) -> Any:
+        """The expression of the number of rows."""
+        return self.handle.offsetExpr()
+
+
 class Join(Node):
     """Joins rows of two sides."""
 
@@ -165,6 +176,7 @@ _KINDS: Final = {
     "GlobalLimit": Limit,
     "Join": Join,
     "LocalLimit": Limit,
+    "Offset": Offset,
     "Project": Project,
     "Sort": Sort,
     "Union": Union,

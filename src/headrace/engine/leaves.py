@@ -83,9 +83,10 @@ class Leaves:
     def contents(
         self, session: SparkSession, relation: Stream | Table | View, share: RelationId
     ) -> DataFrame:
-        """Return the rows of a relation, read from the share of the step named ``share``."""
-        if isinstance(relation, Stream) and relation.corrected:
-            return self.events(session, relation).select(*map(quote, relation.schema.names))
+        """Return the rows of a relation, read from the share of the step named ``share``.
+
+        The share of a stream is read as corrected; see :meth:`LogShare.as_corrected`.
+        """
         names = relation.schema.names
         columns = relation.schema.stored
         leaf = LeafTask(share, columns, False, self.partitions, self.log)  # noqa: FBT003
@@ -99,7 +100,10 @@ class Leaves:
         schema = logged(relation)
         if isinstance(relation, Stream) and relation.corrected:
             schema = Schema((*schema.columns, Column(CORRECTION, LongType())))
-        task = ChangesTask(relation.id, schema.stored, True, self.partitions, self.log)  # noqa: FBT003
+        return self._changes(session, relation.id, schema)
+
+    def _changes(self, session: SparkSession, share: RelationId, schema: Schema) -> DataFrame:
+        task = ChangesTask(share, schema.stored, True, self.partitions, self.log)  # noqa: FBT003
         renamed = StructType(
             [
                 *(StructField(f"c{i}", c.type) for i, c in enumerate(schema.columns)),
@@ -116,17 +120,17 @@ class Leaves:
         return self._frame(session, leaf, StructType([*fields, StructField(WEIGHT, LongType())]))
 
     def declare_log(self, session: SparkSession, stream: Stream) -> None:
-        """Declare a stream together with the offset and the time of each row in its log."""
-        if stream.corrected:
-            self.events(session, stream).createOrReplaceTempView(log_of(stream.id))
-            return
+        """Declare a stream together with the offset and the time of each row in its log.
+
+        Its share is read as corrected.
+        """
         names = stream.logged.names
         renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
-        changes = self.changes(session, stream)
+        changes = self._changes(session, stream.id, stream.logged)
         changes.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
 
     def events(self, session: SparkSession, stream: Stream) -> DataFrame:
-        """Return the current events of a corrected stream, with their offsets."""
+        """Return the current events of a corrected stream with their offsets, by its whole log."""
         names = stream.logged.names
         raw = f"__raw_{stream.id}"
         self.changes(session, stream).createOrReplaceTempView(raw)

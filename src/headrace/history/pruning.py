@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.catalog import Stream
-from headrace.log import EmbeddedLog, read_bounds
+from headrace.log import EmbeddedLog, Pruning
 from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.shares import log_share
 from headrace.types import Offset
@@ -48,12 +48,12 @@ class Pruned:
         restrictions = self._restrictions(relation)
         if not all(each.tests for each in restrictions):
             return share
-        schema = self.relations[relation].schema.stored
+        prunings = [Pruning.of(each) for each in restrictions]
         bounds = dict(self.ledger.log.bounds(relation, share.end))
 
         def may_hold(segment: Segment) -> bool:
-            known = read_bounds(bounds.get(segment.range, {}), schema)
-            return any(each.may_hold(known) for each in restrictions)
+            known = bounds.get(segment.range, {})
+            return any(each.may_hold(known) for each in prunings)
 
         return share.among(tuple(filter(may_hold, share.segments)))
 

@@ -89,6 +89,43 @@ def _segments_between() -> sa.Select[Any]:
 _SELECT_SEGMENTS = _segments_between()
 
 
+def _page_between(*, newest: bool) -> sa.Select[Any]:
+    """Return the query for some segments of a log from one end of a range, with their bounds."""
+    table, most = schema.segments.c, sa.bindparam("most", type_=sa.Integer())
+    query = _segments_between().add_columns(table.bounds).limit(most)
+    if not newest:
+        return query
+    return query.order_by(None).order_by(table.first_offset.desc())
+
+
+_PAGE = _page_between(newest=False)
+_NEWEST_PAGE = _page_between(newest=True)
+
+
+def _corrections_between() -> sa.Select[Any]:
+    """Return the query for the segments of corrections that begin in a range of a log, in order."""
+    table, corrections = schema.segments.c, schema.corrections.c
+    return (
+        sa.select(*(c for c in table if c is not table.bounds), sa.true().label("amends"))
+        .join(
+            schema.corrections,
+            sa.and_(
+                corrections.relation == table.relation,
+                corrections.first_offset == table.first_offset,
+            ),
+        )
+        .where(
+            corrections.relation == sa.bindparam("its_relation"),
+            corrections.first_offset >= sa.bindparam("first", type_=sa.BigInteger()),
+            corrections.first_offset < sa.bindparam("end", type_=sa.BigInteger()),
+        )
+        .order_by(corrections.first_offset)
+    )
+
+
+_SELECT_CORRECTIONS = _corrections_between()
+
+
 @dataclass(frozen=True, slots=True)
 class Logs:
     """The log of each relation: its segments, and the corrections of earlier events in it."""
@@ -186,6 +223,38 @@ class Logs:
                 "Keep more of its history from now on.",
             )
         return found
+
+    def page(
+        self, relation: RelationId, first: Offset, end: Offset, most: int, *, newest: bool = False
+    ) -> tuple[Segment, ...]:
+        """Return up to ``most`` segments with any of the offsets ``[first, end)``, with bounds.
+
+        They are the first ones, in order, or the ``newest``, last one first; none is left out
+        between them. It costs as many rows of the ledger as it returns.
+        """
+        if first >= end:
+            return ()
+        wanted = {"its_relation": relation, "first": first, "end": end, "most": most}
+        with self._transactions.reading() as connection:
+            rows = connection.execute(_NEWEST_PAGE if newest else _PAGE, wanted)
+            return tuple(_with_bounds(row) for row in rows)
+
+    def corrections_between(
+        self, relation: RelationId, first: Offset, end: Offset
+    ) -> tuple[Segment, ...]:
+        """Return the segments that begin a correction in the offsets ``[first, end)``, in order."""
+        wanted = {"its_relation": relation, "first": first, "end": end}
+        with self._transactions.reading() as connection:
+            return tuple(map(_segment, connection.execute(_SELECT_CORRECTIONS, wanted)))
+
+    def count(self, relation: RelationId, first: Offset, end: Offset) -> int:
+        """Return the number of segments that begin in the offsets ``[first, end)``."""
+        table = schema.segments.c
+        query = sa.select(sa.func.count()).where(
+            table.relation == relation, table.first_offset >= first, table.first_offset < end
+        )
+        with self._transactions.reading() as connection:
+            return int(connection.execute(query).scalar_one())
 
     def appended_end(self, segment: Segment) -> Offset:
         """Return the end of what was appended together with a segment, which may be just that."""
@@ -422,6 +491,11 @@ def _segment(row: sa.Row[tuple[object, ...]]) -> Segment:
         row.appended_at,
         bool(row.amends),
     )
+
+
+def _with_bounds(row: sa.Row[Any]) -> Segment:
+    found = _segment(row)
+    return replace(found, file=replace(found.file, bounds=row.bounds or {}))
 
 
 def _per_live_relation(

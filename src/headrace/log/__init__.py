@@ -1,7 +1,8 @@
 """The embedded log: the only offset space, one log per stream and table."""
 
 from headrace.log.appender import Admitted, Append, Appender
-from headrace.log.bounds import bounds_of, merged_bounds, read_bounds
+from headrace.log.bounds import Pruning, bounds_of, merged_bounds, read_bounds
+from headrace.log.events import READS, Events, Extent, Given, InLedger, Listing, Page
 from headrace.log.large import APPENDED, LargeWriter, keeps
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, checked_part, ids_of
@@ -25,16 +26,24 @@ __all__ = [
     "AMENDED",
     "APPENDED",
     "CORRECTION",
+    "READS",
     "WEIGHT",
     "Admitted",
     "Append",
     "Appender",
     "Corrected",
     "EmbeddedLog",
+    "Events",
+    "Extent",
+    "Given",
+    "InLedger",
     "LargePart",
     "LargeWriter",
+    "Listing",
     "LogBlock",
     "LogShare",
+    "Page",
+    "Pruning",
     "Seen",
     "SegmentWriter",
     "Watermark",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from headrace.ledger import SegmentFile
     from headrace.log.share import Corrected
     from headrace.types import Offset
     from headrace.zset.equality import Bools
+
+
+_MOST_READ: Final = 8_192
+"""The most corrections that a process remembers as read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,9 @@ class Superseded:
 def superseded(directory: Path, corrected: Corrected) -> Superseded:
     """Return the events superseded by a range's corrections; ``directory`` is that of the log.
 
-    Uses 24 bytes for each amended event, and is read once per process.
+    Uses 24 bytes for each amended event. Each correction is read once per process.
     """
-    read = [
-        np.unique(open_segment(directory, each.file)[AMENDED].to_numpy())
-        for each in corrected.segments
-    ]
+    read = [_amended(directory, each.file) for each in corrected.segments]
     sizes = [len(each) for each in read]
     offsets = np.concatenate(read)
     order = np.argsort(offsets, kind="stable")  # stable: corrections of one event stay in order
@@ -82,3 +84,10 @@ def superseded(directory: Path, corrected: Corrected) -> Superseded:
     starts = np.repeat([each.range.first for each in corrected.segments], sizes)[order]
     ends = np.repeat([each.range.end for each in corrected.segments], sizes)[order]
     return Superseded(corrected.first, offsets[begins], ends[begins], starts[lasts])
+
+
+@lru_cache(maxsize=_MOST_READ)
+def _amended(directory: Path, correction: SegmentFile) -> NDArray[np.int64]:
+    """Return the offsets of the events that a correction amends, ascending."""
+    found: NDArray[np.int64] = np.unique(open_segment(directory, correction)[AMENDED].to_numpy())
+    return found

@@ -6,6 +6,8 @@ those with long text, have no bounds.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from headrace.zset import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headrace.zset import Restriction, Test
 
 _OWN: Final = "__"
 """The prefix of columns that are not the relation's."""
@@ -62,6 +66,85 @@ def read_bounds(known: Mapping[str, Any], schema: pa.Schema) -> dict[str, Bounds
         low, high = (pa.scalar(value, stored).cast(type_) for value in both)
         found[name] = Bounds(low, high) if low.is_valid else Bounds(None, None)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Says which segments may hold rows that meet a restriction, by their bounds as stored.
+
+    It is plain data, which travels to where segments are listed; a segment costs a comparison of
+    two values for each test.
+    """
+
+    tests: tuple[_Within, ...] = ()
+
+    @classmethod
+    def of(cls, restriction: Restriction) -> Pruning:
+        """Return the pruning of a restriction over the columns of a log."""
+        return cls(tuple(w for w in map(_within, restriction.tests) if w is not None))
+
+    def may_hold(self, known: Mapping[str, Any]) -> bool:
+        """Whether a segment with these bounds may hold such a row, as far as they are known."""
+        return all(w.may_hold(*known[w.column]) for w in self.tests if w.column in known)
+
+    def holds_all(self, known: Mapping[str, Any]) -> bool:
+        """Whether all rows of a segment pass, apart from those with NULL in a tested column."""
+        return all(w.column in known and w.holds_all(*known[w.column]) for w in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Within:
+    """A test of a column, in values as bounds are stored; ``values`` ascend."""
+
+    column: str
+    values: tuple[Any, ...] | None = None
+    low: Any = None
+    high: Any = None
+    above: Any = None
+    below: Any = None
+
+    def may_hold(self, least: Any, greatest: Any) -> bool:
+        if least is None:
+            return False
+        if self.values is not None:
+            place = bisect_left(self.values, least)
+            return place < len(self.values) and bool(self.values[place] <= greatest)
+        return self._passes(greatest, least)
+
+    def holds_all(self, least: Any, greatest: Any) -> bool:
+        if least is None:
+            return False
+        if self.values is not None:
+            return bool(least == greatest) and least in self.values
+        return self._passes(least, greatest)
+
+    def _passes(self, low_end: Any, high_end: Any) -> bool:
+        """Whether one value is within the bounds from below, and another one those from above."""
+        return (
+            (self.low is None or low_end >= self.low)
+            and (self.above is None or low_end > self.above)
+            and (self.high is None or high_end <= self.high)
+            and (self.below is None or high_end < self.below)
+        )
+
+
+def _within(test: Test) -> _Within | None:
+    """Return a test in values as bounds are stored; None if they are compared differently."""
+    ends = {name: _stored(bound) for name, bound in test.bounds.items()}
+    values = None
+    if test.values is not None:
+        given = [_stored(value) for value in test.values.drop_null()]
+        values = None if any(isinstance(each, float) for each in given) else tuple(sorted(given))
+        if values is None:
+            return None
+    if any(isinstance(each, float) for each in ends.values()):
+        return None
+    return _Within(test.column, values, **ends)
+
+
+def _stored(value: pa.Scalar) -> Any:
+    number = _as_number(value.type)
+    return value.as_py() if number is None else value.cast(number).as_py()
 
 
 def _as_number(type_: pa.DataType) -> pa.DataType | None:

@@ -174,7 +174,7 @@ class OwnEvaluator:
             rows = self.queries.answer(
                 prepared,
                 asked.relations,
-                lambda id_: self.reader.contents(state, by_id[id_]),
+                lambda id_: self.reader.rows(state, by_id[id_]),
                 lambda: self.reader.shares(asked.ids, state),
                 self._indexes(asked),
             )

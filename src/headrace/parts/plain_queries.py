@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
     BooleanType,
@@ -20,18 +20,18 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
-    StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
-from headrace.catalog import Table, View
+from headrace.catalog import Stream, Table, View
 from headrace.catalyst.analysed import Shape
 from headrace.engine.reading.plans import Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import Refused, translated, tree
+from headrace.engine.reading.scans.restricting import restriction
 from headrace.engine.reading.scans.tree import Ordering, Value
 from headrace.engine.reading.scans.types import INTEGERS, is_exact
 from headrace.formats.literals import Date, NoLiteral, Timestamp, literal, plain_value
@@ -47,11 +47,11 @@ from headrace.sql.plain import (
     Negated,
     plain_query,
 )
-from headrace.types import Column, Schema, constants, exchanged, is_collated
-from headrace.zset import Restriction, Test
+from headrace.types import Column, Schema, exchanged
+from headrace.zset import EVERY_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import DataType
 
@@ -67,12 +67,6 @@ _FLIPPED: Final = {
     "LessThan": "GreaterThan",
     "LessThanOrEqual": "GreaterThanOrEqual",
     "NotEqual": "NotEqual",
-}
-_BOUNDS: Final = {
-    "GreaterThan": "above",
-    "GreaterThanOrEqual": "low",
-    "LessThan": "below",
-    "LessThanOrEqual": "high",
 }
 _EXACT_DIGITS: Final = 15
 """The digits of a decimal number that a DOUBLE always keeps."""
@@ -119,7 +113,7 @@ class _Planner:
     catalog: Catalog
     fields: list[_Field] = field(default_factory=list)
     """The columns of FROM."""
-    relations: list[Table | View] = field(default_factory=list)
+    relations: list[Stream | Table | View] = field(default_factory=list)
     keys: tuple[Value, ...] | None = None
     """The columns of GROUP BY; None if rows are not grouped."""
     calls: dict[Call, Value] = field(default_factory=dict)
@@ -162,8 +156,9 @@ class _Planner:
         schema = StructType([StructField(e.name, e.value.type, e.nullable) for e in output])
         plan = tree.Project(shown, rows)
         pull = None
-        if rows is chosen and not query.distinct and len(self.relations) == 1:
-            pull = self._pull(rows, output, schema)
+        plain = self.keys is None and not order and not query.offset
+        if plain and not query.distinct and len(self.relations) == 1:
+            pull = self._pull(chosen, output, schema)
         return self._prepared(text, plan, pull, schema)
 
     def _prepared(
@@ -207,7 +202,7 @@ class _Planner:
 
     def _source(self, source: PlainSource) -> tuple[tree.Stored, list[_Field]]:
         relation = self.catalog.find(source.relation)
-        if not isinstance(relation, Table | View):
+        if not isinstance(relation, Stream | Table | View):
             raise _OtherError
         self.relations.append(relation)
         label = source.alias or ("" if "." in source.relation else source.relation)
@@ -220,7 +215,7 @@ class _Planner:
             for each in relation.schema.columns
         ]
         columns = tuple((each.name, each.value) for each in fields)
-        return tree.Stored(relation.id, columns), fields
+        return tree.Stored(relation.id, columns, isinstance(relation, Stream)), fields
 
     def _column(self, column: NamedColumn) -> _Field:
         """Return the column of FROM that a name means, under the name as written."""
@@ -370,25 +365,15 @@ class _Planner:
     def _pull(self, rows: Tree, output: Sequence[_Field], schema: StructType) -> Pull | None:
         """Return the query as a pull, if Arrow tests all of its conditions."""
         names = {each.value.id: each.name for each in self.fields}
-        conditions = [rows.condition] if isinstance(rows, tree.Filter) else []
-        tests: list[Test] = []
-        while conditions:
-            one = conditions.pop()
-            if one.kind == "And":
-                conditions += reversed(one.below)
-                continue
-            test = _test(one, names)
-            if test is None:
-                return None
-            tests.append(test)
-        return Pull(
-            Restriction(tuple(tests)),
-            None,
-            self.relations[0].schema.names,
-            tuple(names[each.value.id] for each in output),
-            None,
-            exchanged(schema),
-        )
+        tests, exact = EVERY_ROW, True
+        if isinstance(rows, tree.Filter):
+            tests, exact = restriction(rows.condition, names)
+        if not exact:
+            return None
+        shown = tuple(names[each.value.id] for each in output)
+        tested = (test.column for test in tests.tests)
+        columns = tuple(dict.fromkeys([*shown, *tested]))
+        return Pull(tests, None, columns, shown, None, exchanged(schema), self.query.limit)
 
 
 def _named(value: Value, id_: int) -> Value:
@@ -490,26 +475,3 @@ def _literal(token: Token, word: str) -> object:
         return literal([Token(TokenKind.WORD, word, token.start, token.start), token])
     except NoLiteral as error:
         raise _OtherError from error
-
-
-def _test(condition: Value, names: Mapping[int, str]) -> Test | None:
-    """Return a test that passes the rows for which a condition is true, and no others."""
-    column = condition.below[0] if condition.below else condition
-    if column.kind != "AttributeReference":
-        return None
-    name, given = names[column.id], condition.below[1:]
-    if condition.kind == "IsNotNull":
-        return Test(name)
-    if any(each.kind != "Literal" for each in given):
-        return None
-    values = _array(column.type, [each.given for each in given]) if given else None
-    if values is None:
-        return None
-    if condition.kind in {"EqualTo", "In"}:
-        return Test(name, values)
-    bound = _BOUNDS.get(condition.kind)
-    return None if bound is None else Test(name, **{bound: values[0]})
-
-
-def _array(type_: DataType, given: list[Any]) -> Any:
-    return None if isinstance(type_, StringType) and is_collated(type_) else constants(type_, given)

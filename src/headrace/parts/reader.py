@@ -7,14 +7,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Table
+from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError
+from headrace.log import Events, Extent, InLedger
 from headrace.parts.former_names import added_again
 from headrace.parts.stopped import refuse_stopped
 from headrace.parts.system_relations import is_system
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.rebuild import Damage, damaged_runs
-from headrace.runtime.shares import snapshot, whole_log
+from headrace.runtime.shares import as_corrected, events_in, snapshot, whole_log
 from headrace.serving import Contents, History
 from headrace.types import Epoch, Offset, rows_of
 
@@ -216,6 +217,30 @@ class Reader:
         """Return the rows of a table or view in a state."""
         return Contents.of(self.directory, state, relation)
 
+    def events(self, state: Published, stream: Stream) -> Events:
+        """Return the events of a stream in a state.
+
+        If no view reads the stream, epochs do not read its log, and these are all events.
+        """
+        return events_in(self.directory, stream, self.extent(state, stream), InLedger(self.ledger))
+
+    def extent(self, state: Published, stream: Stream) -> Extent:
+        """Return the offsets of the events of a stream in a state."""
+        first = state.starts.get(stream.id, Offset(0))
+        return Extent.of(self.ledger, stream.id, first, self._end(state, stream.id))
+
+    def rows(self, state: Published, relation: Relation) -> Contents | Events:
+        """Return the rows of a stream, table or view in a state."""
+        if isinstance(relation, Stream):
+            return self.events(state, relation)
+        return self.contents(state, relation)
+
+    def _end(self, state: Published, log: RelationId) -> Offset:
+        """Return the end of the changes of a log that a state shows."""
+        if log in state.maintained:
+            return state.positions.get(log, Offset(0))
+        return self.ledger.head.log_end(log)
+
     def indexes(self, state: Published, *relations: Relation) -> list[View]:
         """Return the indexes of relations that are at the same epoch as the state."""
         views = (view for each in relations for view in state.catalog.indexes(each.id))
@@ -227,17 +252,13 @@ class Reader:
         return History(self.ledger, self.directory, rows, state.layouts[rows])
 
     def shares(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
-        """Return the contents of relations in a state, for a query of Spark.
-
-        For a stream that no view reads, and whose log epochs therefore do not read, the share is
-        the whole log.
-        """
+        """Return the contents of relations in a state, for a query of Spark; see :meth:`events`."""
         relations = [state.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
         for relation in relations:
             self.require_running(relation, state)
-        ends = {**self.ledger.head.ends}
-        ends |= {id_: state.positions.get(id_, Offset(0)) for id_ in state.maintained}
-        return snapshot(self.ledger, state, relations, ends)
+        ends = {each.id: self._end(state, each.id) for each in relations}
+        shares = snapshot(self.ledger, state, relations, ends)
+        return {id_: as_corrected(share) for id_, share in shares.items()}
 
     def logs(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
         """Return all changes of streams and tables that a state shows."""

@@ -31,7 +31,7 @@ from headrace.engine.jobs.session import jvm_of, start_spark
 from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError, unexpected
-from headrace.log import EmbeddedLog
+from headrace.log import EmbeddedLog, Events, Extent, Given, LogShare
 from headrace.parts.plain_queries import planned_plainly
 from headrace.parts.system_relations import system_relations
 from headrace.processes.messages import (
@@ -48,6 +48,7 @@ from headrace.processes.messages import (
     within,
 )
 from headrace.runtime.cancelling import Cancellation
+from headrace.runtime.shares import events_in
 from headrace.runtime.step import RowsShare, Share
 from headrace.serving import Contents
 from headrace.spine import Spine
@@ -222,6 +223,7 @@ class _Spark:
         self._queries = Queries(leaves, self.engine)
         self._planned: tuple[str, Prepared] | None = None
         """The name and the plan of the query whose shape was asked for last."""
+        self._scratch = scratch
         self._runs = scratch / "runs"
         self._declared = Declared()
         self._catalog = Catalog()
@@ -284,12 +286,18 @@ class _Spark:
             rows = self._queries.answer(
                 prepared or self._queries.prepared(asked.text),
                 relations,
-                lambda id_: self._contents(asked.shares[id_]),
+                lambda id_: self._read(by_id[id_], asked.shares[id_]),
                 lambda: asked.shares,
                 [self._contents(share) for share in asked.indexes],
             )
             prepared = None
         return within(rows, asked.most)
+
+    def _read(self, relation: Relation, share: Share) -> Contents | Events:
+        if isinstance(relation, Stream) and isinstance(share, LogShare):
+            extent = Extent(relation.id, share.first, share.end, share.corrected)
+            return events_in(self._scratch, relation, extent, Given(share.segments))
+        return self._contents(share)
 
     def _contents(self, share: Share) -> Contents:
         if not isinstance(share, RowsShare):

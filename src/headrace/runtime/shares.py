@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
-from headrace.log import LogShare
+from headrace.log import Events, Extent, Listing, LogShare
 from headrace.runtime.step import RowsShare, Share, StepArrangement
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from headrace.ledger import Ledger
     from headrace.runtime.published import Published
@@ -38,6 +39,14 @@ def whole_log(ledger: Ledger, state: Published, relation: RelationId, end: Offse
 def as_corrected(share: Share) -> Share:
     """Return a share whose events are read as corrected up to its end."""
     return share.as_corrected() if isinstance(share, LogShare) else share
+
+
+def events_in(directory: Path, stream: Stream, extent: Extent, listing: Listing) -> Events:
+    """Return the events of a stream in an extent of its log; ``directory`` is that of the data."""
+    columns = stream.logged.columns
+    present = frozenset(column.name for column in columns if not column.nullable)
+    names, stored = stream.logged.names, stream.logged.stored
+    return Events(directory / "log", extent, names, stored, listing, present)
 
 
 def parts_of_log(share: LogShare, most: int) -> Iterator[LogShare]:

@@ -46,6 +46,30 @@ class Contents:
         """The layout of the rows."""
         return self.spine.layout
 
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.layout.columns
+
+    @property
+    def rows_upper_bound(self) -> int:
+        """The number of physical rows: not less than the number of rows."""
+        return self.spine.rows_upper_bound
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.spine.weight if not self.spine.present else self.whole().num_rows
+
+    def newest(
+        self, columns: Sequence[str], restriction: Restriction, rows: int
+    ) -> Iterator[pa.Table]:
+        """Yield some columns of the rows that meet a restriction, in parts, in no defined order.
+
+        The first is made of about ``rows`` rows.
+        """
+        for part in self.spine.scan(max(_FEW_ROWS, rows), restriction):
+            yield repeated(part).select(list(columns))
+
     def whole(self) -> pa.Table:
         """Return all rows, each as often as its weight, in no defined order."""
         return pa.concat_tables([self.layout.columns.empty_table(), *self.parts()])
@@ -95,8 +119,11 @@ class Contents:
         rows = [found for weight, found in summed.values() for _ in range(weight)]
         return pa.Table.from_batches([row.select(schema.names) for row in rows], schema)
 
-    def where(self, restriction: Restriction, most: int) -> pa.Table | None:
-        """Return the rows that pass, each as often as its weight; None if more than ``most``."""
+    def where(self, restriction: Restriction, most: int, columns: Sequence[str]) -> pa.Table | None:
+        """Return some columns of the rows that pass, each as often as its weight.
+
+        None if there are more than ``most``.
+        """
         parts, count = [], 0
         for run in self.spine.runs:
             for start, stop in pairwise(run.offsets.tolist()):
@@ -107,7 +134,7 @@ class Contents:
                 parts.append(kept)
         rows = ZSet.sum_of(self.layout, parts)
         found = repeated(rows.consolidated())
-        return found if found.num_rows <= most else None
+        return found.select(list(columns)) if found.num_rows <= most else None
 
     def with_keys(self, keys: pa.Table) -> pa.Table:
         """Return the rows that have one of the keys; ``keys`` has the columns of the layout's key.

@@ -61,6 +61,15 @@ class Test:
         every = {name: getattr(self, name) for name in _BOUNDS}
         return {name: bound for name, bound in every.items() if bound is not None}
 
+    @property
+    def range(self) -> tuple[pa.Scalar | None, pa.Scalar | None]:
+        """The least and the greatest value that may pass; None is no bound."""
+        if self.values is None:
+            low = self.above if self.low is None else self.low
+            return low, self.below if self.high is None else self.high
+        ends = pc.min_max(self.values)
+        return (ends["min"], ends["max"]) if len(self.values) else (None, None)
+
     def of(self, column: str) -> Test:
         """Return the same test for a column with another name."""
         return replace(self, column=column)

@@ -1,8 +1,9 @@
-"""Pull queries without a Spark job: a projection and conditions over one stored relation.
+"""Pull queries without a Spark job: a projection and conditions over one relation, and a LIMIT.
 
 Spark has resolved and optimised the query. Conditions that compare a column with a constant select
 the rows: by a lookup if they determine the whole key, else by comparing columns in memory.
-Catalyst's own expressions evaluate the rest of the query over the few selected rows.
+Catalyst's own expressions evaluate the rest of the query over the few selected rows. With a LIMIT,
+reading stops as soon as there are enough rows: those of a stream are the last that arrived.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from headrace.serving.contents import can_look_up
+from headrace.serving.contents import Contents, can_look_up
 from headrace.serving.python_values import python_values
 from headrace.types import exchanged, with_schema
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.evaluation import Evaluation
     from headrace.catalyst.scala import Scala
     from headrace.catalyst.select import Optimised
-    from headrace.serving import Contents
+    from headrace.log import Events
     from headrace.zset import Layout, Restriction
 
 _MOST_KEYS = 1024
@@ -41,6 +42,7 @@ class Pull:
     The result has the rows that pass the ``tests`` and, unless it is None, the ``condition``;
     ``columns`` are read. ``names`` are the result's columns if they are columns of the relation,
     else ``output`` computes the result. A query that is planned without Spark needs no evaluation.
+    ``limit`` is the most rows of the result, of which any will do; None is no limit.
     """
 
     tests: Restriction
@@ -49,32 +51,45 @@ class Pull:
     names: tuple[str, ...] | None
     output: Evaluation | None
     schema: pa.Schema
+    limit: int | None = None
 
     @classmethod
     def of(cls, scala: Scala, query: Optimised, columns: tuple[str, ...]) -> Pull | None:
         """Return a query over a relation's columns as a pull, or None for other forms of queries.
 
-        The query must read this relation alone.
+        The query must read this relation alone; ``columns`` are those of its leaf.
         """
         from headrace.catalyst import select  # noqa: PLC0415  (plain queries start without it)
         from headrace.catalyst.evaluation import Evaluation  # noqa: PLC0415
         from headrace.catalyst.predicates import Predicates  # noqa: PLC0415
         from headrace.catalyst.resolved import id_of, passed_on  # noqa: PLC0415
+        from headrace.catalyst.scala import kind_of  # noqa: PLC0415
 
-        projected = condition = None
+        projected = condition = limit = None
         node = query.root
+        while isinstance(node, select.Limit):
+            if kind_of(node.most) != "Literal":
+                return None
+            most, (node,) = int(node.most.value()), node.below
+            limit = most if limit is None else min(most, limit)
         if isinstance(node, select.Project):
             projected, (node,) = node.expressions, node.below
         if isinstance(node, select.Filter):
             condition, (node,) = node.condition, node.below
-        if not isinstance(node, select.Stored) or not node.whole:
+        if not isinstance(node, select.Stored):
             return None
         if not query.is_deterministic or query.has_subqueries:
             return None
         output = node.output
         if len(output) != len(columns):
             return None
-        by_id = {id_of(each): name for each, name in zip(output, columns, strict=True)}
+        used = {id_of(each) for each in query.root.output}.union(
+            *(n.uses for n in select.nodes(query.root))
+        )
+        pairs = list(zip(output, columns, strict=True))
+        pairs = [pair for pair in pairs if id_of(pair[0]) in used] or pairs[:1]
+        output = [each for each, _ in pairs]
+        by_id = {id_of(each): name for each, name in pairs}
         inputs, spark = scala.seq(output), query.schema
         predicates = Predicates(scala)
         conditions = () if condition is None else predicates.conjuncts(condition)
@@ -86,13 +101,16 @@ class Pull:
         return cls(
             tests,
             None if passes is None else Evaluation(scala, [passes], inputs, _PASSES),
-            columns,
+            tuple(by_id.values()),
             tuple(by_id[id_] for id_ in ids if id_ is not None) if plain else None,
             Evaluation(scala, named, inputs, spark),
             exchanged(spark),
+            limit,
         )
 
-    def rows(self, contents: Contents, indexes: Sequence[Contents] = ()) -> pa.Table | None:
+    def rows(
+        self, contents: Contents | Events, indexes: Sequence[Contents] = ()
+    ) -> pa.Table | None:
         """Return the result, or None if there are so many rows that a job is faster.
 
         ``indexes`` have the same rows, arranged by other columns.
@@ -100,14 +118,11 @@ class Pull:
         Raises:
             Py4JError: an expression fails on a row.
         """
-        evaluated = self.condition is not None or self.names is None
-        most = _MOST_EVALUATED if evaluated else _MOST_ROWS
-        found = self._chosen(contents, indexes, most)
+        found = self._chosen(contents, indexes)
         if found is None:
             return None
-        found = found.select(self.columns)
-        if self.condition is not None and found.num_rows:
-            found = found.filter(self.condition.over(found).column(0))
+        if self.limit is not None:
+            found = found.slice(max(0, found.num_rows - self.limit))
         if not found.num_rows:
             return self.schema.empty_table()
         if self.names is None:
@@ -117,21 +132,56 @@ class Pull:
         found = pa.Table.from_arrays(arrays, names=self.schema.names)
         return with_schema(found, self.schema)
 
-    def _chosen(
-        self, contents: Contents, indexes: Sequence[Contents], most: int
-    ) -> pa.Table | None:
-        """Return the rows that pass the tests, or None if there are more than ``most``."""
-        by = next((each for each in (contents, *indexes) if self.finds_by(each.layout)), None)
+    @property
+    def _most(self) -> int:
+        """The most rows to read, since a job is faster for more."""
+        evaluated = self.condition is not None or self.names is None
+        return _MOST_EVALUATED if evaluated else _MOST_ROWS
+
+    def _chosen(self, contents: Contents | Events, indexes: Sequence[Contents]) -> pa.Table | None:
+        """Return the rows of the result before it is computed, or None if they are many."""
+        arranged = [each for each in (contents, *indexes) if isinstance(each, Contents)]
+        by = next((each for each in arranged if self.finds_by(each.layout)), None)
         keys = None if by is None else self._keys(by.layout)
         if by is not None and keys is not None:
             parts = [by.by_key(key) for key in keys]
-            found = pa.concat_tables(parts) if parts else contents.layout.columns.empty_table()
+            found = pa.concat_tables(parts) if parts else contents.columns.empty_table()
             passed = self.tests.rows(found)
             found = found if passed is None else found.filter(pa.array(passed))
-            return found if found.num_rows <= most else None
-        if contents.spine.rows_upper_bound > (_MOST_SCANNED if self.tests.tests else most):
+            return self._passed(found.select(self.columns))
+        if self.limit is not None:
+            return self._first(contents, self.limit)
+        most = contents.rows_upper_bound
+        if most > self._most and not self.tests.tests:
             return None
-        return contents.where(self.tests, most)
+        if most > _MOST_SCANNED and isinstance(contents, Contents):
+            return None
+        found = contents.where(self.tests, self._most, self.columns)
+        return None if found is None else self._passed(found)
+
+    def _first(self, contents: Contents | Events, limit: int) -> pa.Table | None:
+        """Return rows that are found first, at least as many as are wanted if there are."""
+        if limit > self._most:
+            return None
+        parts, count, read = [contents.columns.empty_table().select(self.columns)], 0, 0
+        for part in contents.newest(self.columns, self.tests, limit) if limit else ():
+            read += part.num_rows
+            if self.condition is not None and read > _MOST_EVALUATED:
+                return None
+            parts.append(self._filtered(part))
+            count += parts[-1].num_rows
+            if count >= limit:
+                break
+        return pa.concat_tables(reversed(parts))
+
+    def _passed(self, rows: pa.Table) -> pa.Table | None:
+        """Return the rows that meet the condition; None if there are too many to evaluate."""
+        return None if rows.num_rows > self._most else self._filtered(rows)
+
+    def _filtered(self, rows: pa.Table) -> pa.Table:
+        if self.condition is None or not rows.num_rows:
+            return rows
+        return rows.filter(self.condition.over(rows).column(0))
 
     def finds_by(self, layout: Layout) -> bool:
         """Whether its conditions determine all key columns of an arrangement."""

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.constants import VALUES_PARSED
-from headrace.catalyst.select import Optimised
+from headrace.catalyst.select import Optimised, Stored, nodes
 from headrace.catalyst.ties import REORDERING
 from headrace.dialects import log_of
 from headrace.engine.jobs.cancelling import tagged
@@ -27,9 +27,11 @@ from headrace.engine.names import SessionNames
 from headrace.engine.reading.plans import Plans, Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import DuckDbQuery, Refused, Scans, translated
-from headrace.engine.reading.scans.reading import tree_of
+from headrace.engine.reading.scans.reading import Readable, tree_of
+from headrace.log.events import OFFSET
 from headrace.sql import quote
 from headrace.types import exchanged, for_spark
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.leaves import Leaves
     from headrace.errors import Span
+    from headrace.log import Events
     from headrace.runtime.step import Share
     from headrace.serving import Contents
     from headrace.types import RelationId
@@ -179,15 +182,16 @@ class Queries:
         self,
         prepared: Prepared,
         relations: Sequence[Relation],
-        contents: Callable[[RelationId], Contents],
+        contents: Callable[[RelationId], Contents | Events],
         shares: Callable[[], Mapping[RelationId, Share]],
         indexes: Sequence[Contents] = (),
     ) -> pa.Table | None:
         """Return the result of a prepared query over some relations, by the cheapest possible way.
 
-        ``contents`` returns the stored rows of a table or view, and ``indexes`` are the indexes of
-        a single relation; ``shares`` returns the shares that a job reads. Returns None if the query
-        was cached, or planned without Spark, and must be prepared again.
+        ``contents`` returns the rows of a stream, table or view, and ``indexes`` are the indexes of
+        a single relation; ``shares`` returns the shares that a job reads, the logs of streams as
+        corrected. Returns None if the query was cached, or planned without Spark, and must be
+        prepared again.
         """
         optimised = prepared.optimised
         if optimised is not None and optimised.is_empty:
@@ -238,27 +242,40 @@ class Queries:
 
         Raises: Refused: only Spark can answer it; the text is the reason.
         """
-        for relation in relations:
-            if isinstance(relation, Stream):
-                raise Refused(f"stream {relation.name}")
-        stored = {r.id: r.schema.names for r in relations if isinstance(r, Table | View)}
-        if not stored:
+        readable = {
+            (r.id, True): Readable(r.schema.names, events=isinstance(r, Stream))
+            for r in relations
+            if isinstance(r, Stream | Table | View)
+        }
+        streams = (r for r in relations if isinstance(r, Stream))
+        readable |= {(r.id, False): Readable(_placed(r), events=True) for r in streams}
+        if not readable:
             raise Refused("what it reads, which is not stored")
         try:
             if not query.is_deterministic:
                 raise Refused("a random function")
             if query.has_subqueries:
                 raise Refused("a scalar subquery")
-            return translated(tree_of(query.root, stored), exchanged(query.schema))
+            return translated(tree_of(query.root, readable), exchanged(query.schema))
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
 
     def _pull(self, query: Optimised, relations: Sequence[Relation]) -> Pull | None:
-        if len(relations) != 1 or not isinstance(relations[0], Table | View):
+        (relation,) = relations if len(relations) == 1 else (None,)
+        if not isinstance(relation, Stream | Table | View):
             return None
-        return Pull.of(self._names.transplant.scala, query, relations[0].schema.names)
+        leaf = next((node for node in nodes(query.root) if isinstance(node, Stored)), None)
+        names = relation.schema.names
+        if isinstance(relation, Stream) and leaf is not None and not leaf.whole:
+            names = _placed(relation)
+        return Pull.of(self._names.transplant.scala, query, names)
 
     def rows(self, query: Optimised, shares: Mapping[RelationId, Share]) -> pa.Table:
         """Return the result of a query over the shares by a job, with Spark's types."""
         with self.leaves.reading(shares):
             return collect_arrow(query.frame)
+
+
+def _placed(stream: Stream) -> tuple[str, ...]:
+    """Return the columns of a stream's log in a plan: with the weight and the offset of a row."""
+    return (*stream.logged.names, WEIGHT, OFFSET)

@@ -106,7 +106,15 @@ class CanonicalHistory:
         if planned:
             self._declare_computed(relation)
         if isinstance(relation, Stream):
-            self.leaves.declare_log(session, relation)
+            self._declare_log(relation)
+
+    def _declare_log(self, stream: Stream) -> None:
+        """Declare the events of a stream with their offsets, by all changes of its log."""
+        session = self._names.session
+        if stream.corrected:
+            self.leaves.events(session, stream).createOrReplaceTempView(log_of(stream.id))
+        else:
+            self.leaves.declare_log(session, stream)
 
     def forget(self, relation: Relation) -> None:
         """Remove the declaration of a relation."""
@@ -135,8 +143,9 @@ class CanonicalHistory:
             self._choose_among_ties(relation)
             return
         if isinstance(relation, Stream) and relation.corrected:
-            events = self.leaves.contents(session, relation, relation.id)
-            events.createOrReplaceTempView(quote(relation.name))
+            events = self.leaves.events(session, relation)
+            shown = events.select(*map(quote, relation.schema.names))
+            shown.createOrReplaceTempView(quote(relation.name))
             return
         changes = self.leaves.changes(session, relation)
         changes.createOrReplaceTempView(quote(raw_name(relation)))
@@ -236,7 +245,7 @@ class CanonicalHistory:
             for relation in relations:
                 self._declare_computed(relation)
                 if isinstance(relation, Stream):
-                    self.leaves.declare_log(session, relation)
+                    self._declare_log(relation)
         self._choose_among_ties(view)
 
     def _declare_rest(self, kept: InQuarantine) -> None:

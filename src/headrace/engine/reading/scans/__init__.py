@@ -1,4 +1,4 @@
-"""Queries that DuckDB answers over the stored rows of tables and views.
+"""Queries that DuckDB answers over the rows of streams, tables and views.
 
 A query is a tree of small values: that of the plan which Spark has resolved and optimised, or of
 a plain query, which is resolved without it. If each node, expression and type has the same meaning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,11 +24,21 @@ if TYPE_CHECKING:
     from headrace.catalyst.select import Node
     from headrace.types import RelationId
 
-    Relations = Mapping[RelationId, tuple[str, ...]]
+    Relations = Mapping[tuple[RelationId, bool], "Readable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The columns of a relation in a plan; ``events`` are those of a stream."""
+
+    columns: tuple[str, ...]
+    events: bool = False
 
 
 def tree_of(node: Node, relations: Relations) -> Tree:
-    """Return the tree of a plan; ``relations`` has the columns of relations with stored rows.
+    """Return the tree of a plan.
+
+    ``relations`` says what can be read, by relation and whether that is its rows or its log.
 
     Raises: Refused: only Spark can answer it; the text is the reason.
     """
@@ -52,6 +63,10 @@ def tree_of(node: Node, relations: Relations) -> Tree:
             if kind_of(node.most) != "Literal":
                 raise Refused("a limit that is computed")
             return tree.Limit(int(node.most.value()), 0, tree_of(node.below[0], relations))
+        case select.Offset():
+            if kind_of(node.skipped) != "Literal":
+                raise Refused("an offset that is computed")
+            return tree.Limit(None, int(node.skipped.value()), tree_of(node.below[0], relations))
         case select.Join():
             return _join(node, relations)
         case select.Union():
@@ -62,15 +77,14 @@ def tree_of(node: Node, relations: Relations) -> Tree:
 
 
 def _stored(node: select.Stored, relations: Relations) -> tree.Stored:
-    if not node.whole:
-        raise Refused("rows that are not stored")
-    given = relations.get(node.relation)
+    given = relations.get((node.relation, node.whole))
     if given is None:
-        raise Refused("a stream")
+        raise Refused("rows that are not stored")
     output = _values(node.output)
-    if len(output) != len(given):
+    if len(output) != len(given.columns):
         raise Refused("other columns than are stored")
-    return tree.Stored(node.relation, tuple(zip(given, output, strict=True)))
+    columns = tuple(zip(given.columns, output, strict=True))
+    return tree.Stored(node.relation, columns, given.events)
 
 
 def _join(node: select.Join, relations: Relations) -> tree.Join:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headrace.log import Events
 from headrace.runtime.cancelling import cancelled, check_cancelled, running_statement
+from headrace.serving import Contents
 from headrace.serving.streamed import row_batches
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from headrace.engine.reading.scans.translation import DuckDbQuery, Leaf
-    from headrace.serving import Contents
     from headrace.types import RelationId
 
 _MEMORY: Final = "1GB"
@@ -56,7 +57,7 @@ class Scans:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rows(
-        self, scan: DuckDbQuery, contents: Callable[[RelationId], Contents]
+        self, scan: DuckDbQuery, contents: Callable[[RelationId], Contents | Events]
     ) -> pa.Table | None:
         """Return the result of a query, or None if it fails, so that Spark answers it.
 
@@ -70,7 +71,7 @@ class Scans:
         connection = self._connected()
         try:
             for leaf in scan.leaves:
-                connection.register(leaf.name, _reader(leaf, contents(leaf.relation)))
+                _declare(connection, leaf, contents(leaf.relation))
             with _interrupted(connection):
                 found: pa.Table = connection.sql(scan.text).to_arrow_table()
         except duckdb.Error as error:
@@ -99,13 +100,41 @@ class Scans:
             return self._root.cursor()
 
 
-def _reader(leaf: Leaf, contents: Contents) -> pa.RecordBatchReader:
+def _declare(
+    connection: duckdb.DuckDBPyConnection, leaf: Leaf, contents: Contents | Events
+) -> None:
+    """Declare the rows of a leaf under its name; where only their number matters, just that."""
+    if leaf.columns:
+        connection.register(leaf.name, _reader(leaf, contents))
+        return
+    count = contents.count(leaf.restriction) if isinstance(contents, Events) else contents.count()
+    count = count if leaf.limit is None else min(count, leaf.limit)
+    rows = f"SELECT 1 AS one FROM range({count})"
+    connection.execute(f"CREATE TEMP VIEW {leaf.name} AS {rows}")
+
+
+def _reader(leaf: Leaf, contents: Contents | Events) -> pa.RecordBatchReader:
     """Return the rows of a leaf as a stream that is not materialised."""
-    names = list(leaf.columns)
-    if not names:  # any column suffices to count rows
-        names = contents.layout.columns.names[:1]
-    schema = pa.schema([contents.layout.columns.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, row_batches(contents, names))
+    schema = pa.schema([contents.columns.field(name) for name in leaf.columns])
+    if isinstance(contents, Contents):
+        batches = row_batches(contents, leaf.columns)
+    elif leaf.limit is None:
+        parts = contents.parts(leaf.columns, leaf.restriction)
+        batches = (batch for part in parts for batch in part.to_batches())
+    else:
+        batches = iter(_newest(contents, leaf, leaf.limit).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _newest(events: Events, leaf: Leaf, limit: int) -> pa.Table:
+    """Return so many rows of a leaf, the last that arrived; all if there are fewer."""
+    parts, rows = [events.columns.empty_table().select(list(leaf.columns))], 0
+    for part in events.newest(leaf.columns, leaf.restriction, limit) if limit else ():
+        parts.append(part)
+        rows += part.num_rows
+        if rows >= limit:
+            break
+    return pa.concat_tables(reversed(parts)).slice(max(0, rows - limit))
 
 
 @contextmanager

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 from headrace.engine.reading.scans import tree
 from headrace.engine.reading.scans.expressions import column, expression
 from headrace.engine.reading.scans.refused import Refused
+from headrace.engine.reading.scans.restricting import restriction
 from headrace.engine.reading.scans.tree import used
 from headrace.engine.reading.scans.types import is_exact, name_of
 from headrace.sql.keywords import double_quoted
+from headrace.zset import EVERY_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.engine.reading.scans.tree import Ordering, Tree, Value
     from headrace.types import RelationId
+    from headrace.zset import Restriction
 
 _JOINS: Final[Mapping[str, str]] = {
     "Inner": "JOIN",
@@ -32,11 +35,17 @@ _JOINS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A relation that is read under a name, and the columns that are read."""
+    """A relation that is read under a name, and the columns that are read of its rows.
+
+    Events of a stream may have a ``restriction``: those that do not meet it are not read. Any
+    ``limit`` of the others suffice. Without columns, only the number of rows matters.
+    """
 
     name: str
     relation: RelationId
     columns: tuple[str, ...]
+    restriction: Restriction = EVERY_ROW
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +84,22 @@ class _Block:
 
 @dataclass(slots=True)
 class _Translation:
-    used: set[int]
+    root: Tree
     leaves: list[Leaf] = field(default_factory=list)
 
     def block(self, node: Tree) -> _Block:
         """Return the SELECT of a node and the nodes below it."""
         match node:
             case tree.Stored():
-                return self._leaf(node)
+                return self._leaf(node, EVERY_ROW, None)
             case tree.Project():
                 below = self.block(node.below)
                 if below.shown:
                     below = _in_any_order(below)
                 return replace(below, shown=_named(node.output))
             case tree.Filter():
+                if isinstance(node.below, tree.Stored) and node.below.events:
+                    return self._restricted(node, node.below)
                 below = self.block(node.below)
                 if below != _Block(below.source):
                     below = _in_any_order(below)
@@ -104,11 +115,23 @@ class _Translation:
             case tree.Union():
                 return self._union(node)
 
-    def _leaf(self, node: tree.Stored) -> _Block:
-        read = [(name, each) for name, each in node.columns if each.id in self.used]
+    def _restricted(self, node: tree.Filter, below: tree.Stored) -> _Block:
+        """Return the events that meet a condition, most of which are found before they are read."""
+        names = {each.id: name for name, each in below.columns}
+        tests, exact = restriction(node.condition, names)
+        if exact:
+            return self._leaf(below, tests, node)
+        where = f" WHERE {expression(node.condition)}"
+        return replace(self._leaf(below, tests, None), where=where)
+
+    def _leaf(self, node: tree.Stored, tests: Restriction, apart: tree.Filter | None) -> _Block:
+        """Return the rows of a relation that pass tests; the filter ``apart`` is just these."""
+        wanted = used(self.root, apart)
+        read = [(name, each) for name, each in node.columns if each.id in wanted]
         for _, each in read:
             name_of(each.type)
-        leaf = Leaf(f"leaf{len(self.leaves)}", node.relation, tuple(name for name, _ in read))
+        names = tuple(name for name, _ in read)
+        leaf = Leaf(f"leaf{len(self.leaves)}", node.relation, names, tests)
         self.leaves.append(leaf)
         # Without any column, DuckDB still counts the rows.
         shown = [f"{double_quoted(name)} AS {column(each.id)}" for name, each in read]
@@ -133,6 +156,8 @@ class _Translation:
     def _limited(self, node: tree.Limit) -> _Block:
         below = self.block(node.below)
         most = node.most
+        if most is not None and _of_events(node):
+            self.leaves[-1] = replace(self.leaves[-1], limit=most + node.skipped)
         if below.limit is not None:
             left = max(0, below.limit - node.skipped)
             most = left if most is None else min(most, left)
@@ -165,13 +190,24 @@ def translated(query: Tree, schema: pa.Schema) -> DuckDbQuery:
     Raises: Refused: only Spark can answer it; the text is the reason.
     """
     output = [column(each.id) for each in query.output]
-    translation = _Translation(used(query))
+    translation = _Translation(query)
     block = translation.block(query)
     if not block.shown:
         block = replace(block, shown=tuple(output))
     elif [each.rpartition(" AS ")[2] for each in block.shown] != output:
         raise Refused("columns in another order")
     return DuckDbQuery(block.text, tuple(translation.leaves), schema)
+
+
+def _of_events(limit: tree.Limit) -> bool:
+    """Whether a limit is of events of a stream: of all, or of those that pass exact tests."""
+    node: Tree = limit.below
+    while isinstance(node, tree.Project):
+        node = node.below
+    if isinstance(node, tree.Filter) and isinstance(node.below, tree.Stored):
+        names = {each.id: name for name, each in node.below.columns}
+        return node.below.events and restriction(node.condition, names)[1]
+    return isinstance(node, tree.Stored) and node.events
 
 
 def _in_any_order(below: _Block) -> _Block:

@@ -58,10 +58,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The stored rows of a relation; ``columns`` are all of its columns, by name."""
+    """The rows of a relation; ``columns`` are all of its columns, by name.
+
+    ``events`` are those of a stream: they are read from its log, in the order of arrival.
+    """
 
     relation: RelationId
     columns: tuple[tuple[str, Value], ...]
+    events: bool = False
 
     @property
     def output(self) -> tuple[Value, ...]:
@@ -157,26 +161,32 @@ class Union:
 Tree: TypeAlias = "Stored | Project | Filter | Aggregate | Sort | Limit | Join | Union"
 
 
-def used(tree: Tree) -> set[int]:
-    """Return the ids of the columns that the nodes of a tree use, and those of its result."""
-    return {each.id for each in tree.output} | {each.id for v in _values(tree) for each in v.uses}
+def used(tree: Tree, apart: Filter | None = None) -> set[int]:
+    """Return the ids of the columns that the nodes of a tree use, and those of its result.
+
+    What just the filter ``apart`` uses is left out.
+    """
+    values = _values(tree, apart)
+    return {each.id for each in tree.output} | {each.id for v in values for each in v.uses}
 
 
-def _values(tree: Tree) -> Iterator[Value]:
+def _values(tree: Tree, apart: Filter | None) -> Iterator[Value]:
     match tree:
+        case Filter() if tree is apart:
+            yield from _values(tree.below, apart)
         case Stored():
             return
         case Union():
             for each in tree.inputs:
                 yield from each.output
-                yield from _values(each)
+                yield from _values(each, apart)
         case Join():
             yield tree.condition
-            yield from _values(tree.left)
-            yield from _values(tree.right)
+            yield from _values(tree.left, apart)
+            yield from _values(tree.right, apart)
         case _:
             yield from _own_values(tree)
-            yield from _values(tree.below)
+            yield from _values(tree.below, apart)
 
 
 def _own_values(tree: Project | Filter | Aggregate | Sort | Limit) -> Iterator[Value]:

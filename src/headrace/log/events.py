@@ -1,0 +1,401 @@
+"""The events of a stream up to an offset of its log, read in this process as its corrections say.
+
+Segments are listed a page at a time, from the end that is asked for, and those whose bounds exclude
+what is asked are not opened: so a read costs what it returns and what its filter may meet, never
+the number of landings. What is counted without a filter follows from offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import BACKUPS, Code, HeadraceError
+from headrace.log.amended import superseded
+from headrace.log.bounds import Pruning
+from headrace.log.reader import EmbeddedLog
+from headrace.log.segments import WEIGHT
+from headrace.log.share import Corrected, LogShare
+from headrace.types import Offset
+from headrace.zset import EVERY_ROW, Restriction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.ledger import Ledger, Segment
+    from headrace.types import RelationId
+
+OFFSET: Final = "__offset"
+_BLOCK_ROWS: Final = 1 << 16
+"""The rows of neighbouring segments that are read at a time."""
+_MOST_LISTED: Final = 4096
+"""The most segments that are listed at a time."""
+_SCANNED: Final = 8_000_000
+"""The most rows whose tested columns are compared for rows that are wanted at once."""
+
+
+@dataclass(slots=True)
+class Reads:
+    """What reads of events have opened in this process so far."""
+
+    segments: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, segments: Sequence[Segment]) -> None:
+        """Count segments that are opened."""
+        self.segments += len(segments)
+        self.rows += sum(each.file.rows for each in segments)
+        self.bytes += sum(each.file.bytes for each in segments)
+
+
+READS: Final = Reads()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The offsets ``[first, end)`` of a stream's log, and the corrections among them."""
+
+    relation: RelationId
+    first: Offset
+    end: Offset
+    corrected: Corrected | None = None
+
+    @classmethod
+    def of(cls, ledger: Ledger, relation: RelationId, first: Offset, end: Offset) -> Extent:
+        """Return an extent with the corrections that the ledger has."""
+        found = ledger.log.corrections_between(relation, first, end)
+        if found and found[-1].range.end > end:
+            raise HeadraceError(Code.INTERNAL, f"a correction would be read up to offset {end}")
+        return cls(relation, first, end, Corrected(first, found) if found else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Segments that may hold rows, in the order asked for; the offsets ``left`` are not listed."""
+
+    segments: tuple[Segment, ...]
+    left: tuple[Offset, Offset]
+
+
+class Listing(Protocol):
+    """Lists the segments of a log, of which there may be very many."""
+
+    def page(self, extent: Extent, pruning: Pruning, most: int, *, newest: bool) -> Page:
+        """Return about ``most`` segments that may hold rows, from one end of an extent.
+
+        Raises:
+            HeadraceError: CORRUPT if a segment is missing.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InLedger:
+    """Lists segments from the ledger."""
+
+    ledger: Ledger
+
+    def page(self, extent: Extent, pruning: Pruning, most: int, *, newest: bool) -> Page:
+        """Return a page; what the pruning excludes costs a row of the ledger each."""
+        found: list[Segment] = []
+        left, asked = (extent.first, extent.end), most
+        while left[0] < left[1] and len(found) < most:
+            listed = self.ledger.log.page(extent.relation, *left, asked, newest=newest)
+            left = _left(listed, left, newest=newest)
+            found += (each for each in listed if pruning.may_hold(each.file.bounds))
+            asked = min(4 * asked, _MOST_LISTED)
+        return Page(tuple(found), left)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Lists segments that are given, in order."""
+
+    segments: tuple[Segment, ...]
+
+    def page(self, extent: Extent, pruning: Pruning, most: int, *, newest: bool) -> Page:
+        """Return all of them."""
+        del most
+        left = extent.first, extent.end
+        listed = [s for s in self.segments if s.range.first < left[1] and s.range.end > left[0]]
+        if newest:
+            listed.reverse()
+        while left[0] < left[1]:
+            left = _left(listed, left, newest=newest)
+        return Page(tuple(s for s in listed if pruning.may_hold(s.file.bounds)), left)
+
+
+def _left(
+    listed: Sequence[Segment], range_: tuple[Offset, Offset], *, newest: bool
+) -> tuple[Offset, Offset]:
+    """Return the offsets of a range that are left without its listed segments.
+
+    Raises:
+        HeadraceError: CORRUPT if they leave a gap.
+    """
+    low, high = range_
+    for each in listed:
+        if newest and each.range.end >= high:
+            high = each.range.first
+        elif not newest and each.range.first <= low:
+            low = each.range.end
+        else:
+            break
+    if (low, high) == range_:
+        raise HeadraceError(
+            Code.CORRUPT,
+            f"log has no segment for offset {high - 1 if newest else low}",
+            hint=f"Restore the data directory from a backup. {BACKUPS}",
+        )
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The events of an extent of a stream's log, each once, as its corrections leave them.
+
+    ``names`` are the columns to show, and ``stored`` those of the log that have them, in the same
+    order; ``__weight``, which is 1, and ``__offset`` follow. ``present`` are the names of columns
+    that are never NULL.
+    """
+
+    directory: Path
+    """The directory of the log."""
+    extent: Extent
+    names: tuple[str, ...]
+    stored: pa.Schema
+    listing: Listing
+    present: frozenset[str] = frozenset()
+    reads: Reads = field(default_factory=lambda: READS, compare=False, repr=False)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns that can be read."""
+        pairs = zip(self.stored, self.names, strict=True)
+        shown = [field.with_name(name).remove_metadata() for field, name in pairs]
+        places = [pa.field(name, pa.int64()) for name in (WEIGHT, OFFSET)]
+        return pa.schema([*shown, *places])
+
+    @property
+    def rows_upper_bound(self) -> int:
+        """The number of changes in the log: not less than the number of events."""
+        return self.extent.end - self.extent.first
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def parts(
+        self, columns: Sequence[str], restriction: Restriction = EVERY_ROW
+    ) -> Iterator[pa.Table]:
+        """Yield some columns of the events that meet a restriction, in parts, in their order."""
+        for block in self._blocks(restriction, _BLOCK_ROWS):
+            yield from self._parts(block, columns, restriction)
+
+    def newest(
+        self, columns: Sequence[str], restriction: Restriction, rows: int
+    ) -> Iterator[pa.Table]:
+        """Yield the events that meet a restriction in parts, those that arrived last first.
+
+        Each part is in the order of the log. The first is made of about ``rows`` rows, and each
+        further one of four times as many.
+        """
+        empty = self.columns.empty_table().select(list(columns))
+        for block in self._blocks(restriction, max(1, rows), newest=True):
+            yield pa.concat_tables([empty, *self._parts(block[::-1], columns, restriction)])
+
+    def where(self, restriction: Restriction, most: int, columns: Sequence[str]) -> pa.Table | None:
+        """Return some columns of the events that meet a restriction, in their order.
+
+        None if there are more than ``most``, or if millions of rows have to be compared.
+        """
+        if not restriction.tests and self.rows_upper_bound > most:
+            return None
+        found, count, compared = [self.columns.empty_table().select(list(columns))], 0, 0
+        for block in self._blocks(restriction, _BLOCK_ROWS):
+            compared += sum(each.rows for each in block)
+            if compared > _SCANNED:
+                return None
+            for part in self._parts(block, columns, restriction):
+                count += part.num_rows
+                if count > most:
+                    return None
+                found.append(part)
+        return pa.concat_tables(found)
+
+    def count(self, restriction: Restriction = EVERY_ROW) -> int:
+        """Return how many events meet a restriction.
+
+        Without one, only corrections are opened. With one, those segments are not opened whose
+        bounds say that none of their rows meets it, or all.
+        """
+        if not restriction.tests:
+            return self._every()
+        columns = {test.column for test in restriction.tests}
+        sure = self._pruning(restriction) if columns <= self.present else None
+        total = 0
+        for block in self._blocks(restriction, _BLOCK_ROWS):
+            rest = []
+            for each in block:
+                known = each.segment.file.bounds
+                if sure is not None and self._is_plain(each) and sure.holds_all(known):
+                    total += each.rows
+                else:
+                    rest.append(each)
+            total += sum(batch.num_rows for batch in self._batches(rest, (), restriction))
+        return total
+
+    def opened(self, restriction: Restriction, most: int) -> int | None:
+        """Return how many segments a read of such events opens; None if more than ``most``."""
+        total = 0
+        for block in self._blocks(restriction, _BLOCK_ROWS):
+            total += len(block)
+            if total > most:
+                return None
+        return total
+
+    # -- the log -------------------------------------------------------------------------------
+
+    def _every(self) -> int:
+        """Return the number of events, from offsets and corrections."""
+        extent, corrected = self.extent, self.extent.corrected
+        if corrected is None:
+            return extent.end - extent.first
+        changes = sum(each.range.rows for each in corrected.segments)
+        amended = superseded(self.directory, corrected).offsets
+        replaced = int(np.count_nonzero(amended >= extent.first))
+        pieces = [_Piece(each, each.range.first, each.range.end) for each in corrected.segments]
+        present = sum(batch.num_rows for batch in self._batches(pieces, (), EVERY_ROW))
+        count: int = extent.end - extent.first - changes - replaced + present
+        return count
+
+    def _is_plain(self, piece: _Piece) -> bool:
+        """Whether all rows of a segment are events of the extent, which nothing amends."""
+        if piece.rows != piece.segment.range.rows:
+            return False
+        if self.extent.corrected is None:
+            return True
+        amended = superseded(self.directory, self.extent.corrected).offsets
+        low, high = np.searchsorted(amended, [piece.first, piece.end]).tolist()
+        return low == high and piece.segment not in self.extent.corrected.segments
+
+    def _within(self, restriction: Restriction) -> Extent:
+        """Return the offsets of the log where events may be that meet tests of their offset.
+
+        What a correction puts in place of an event is further on in the log.
+        """
+        extent = self.extent
+        if extent.corrected is not None:
+            return extent
+        first, end = int(extent.first), int(extent.end)
+        for test in restriction.tests:
+            if test.column == OFFSET:
+                low, high = test.range
+                first = first if low is None else max(first, low.as_py())
+                end = end if high is None else min(end, high.as_py() + 1)
+        return replace(extent, first=Offset(first), end=Offset(max(first, end)))
+
+    def _pruning(self, restriction: Restriction) -> Pruning:
+        return Pruning.of(self._in_log(restriction))
+
+    def _in_log(self, restriction: Restriction) -> Restriction:
+        """Return the tests of columns that the log stores, under their names there."""
+        stored = dict(zip(self.names, self.stored.names, strict=True))
+        tests = (t.of(stored[t.column]) for t in restriction.tests if t.column in stored)
+        return Restriction(tuple(tests))
+
+    def _blocks(
+        self, restriction: Restriction, rows: int, *, newest: bool = False
+    ) -> Iterator[list[_Piece]]:
+        """Yield what may hold such rows, about ``rows`` rows at a time, then more.
+
+        With ``newest``, the last offsets come first, and large segments are taken in pieces.
+        """
+        extent, pruning = self._within(restriction), self._pruning(restriction)
+        block, held = list[_Piece](), 0
+        while extent.first < extent.end:
+            page = self.listing.page(extent, pruning, min(rows, _MOST_LISTED), newest=newest)
+            for each in page.segments:
+                first = max(each.range.first, extent.first)
+                end = min(each.range.end, extent.end)
+                while first < end:
+                    at = Offset(max(first, end - rows + held)) if newest else first
+                    block.append(_Piece(each, at, end))
+                    held, end = held + end - at, at
+                    if held >= rows:
+                        yield block
+                        block, held, rows = [], 0, min(4 * rows, _BLOCK_ROWS)
+            extent = replace(extent, first=page.left[0], end=page.left[1])
+        if block:
+            yield block
+
+    def _parts(
+        self, pieces: Sequence[_Piece], names: Sequence[str], restriction: Restriction
+    ) -> Iterator[pa.Table]:
+        """Yield some columns of the events in pieces, which ascend, that meet a restriction."""
+        small, rows = list[pa.RecordBatch](), 0
+        for batch in self._batches(pieces, names, restriction):
+            small.append(batch)
+            rows += batch.num_rows
+            if rows >= _BLOCK_ROWS:
+                yield pa.Table.from_batches(small).select(list(names))
+                small, rows = [], 0
+        if small:
+            yield pa.Table.from_batches(small).combine_chunks().select(list(names))
+
+    def _batches(
+        self, pieces: Sequence[_Piece], names: Sequence[str], restriction: Restriction
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the events in pieces, which ascend, that meet a restriction: at least the columns.
+
+        Columns that the restriction tests follow, and the weight.
+        """
+        self.reads.add([each.segment for each in pieces])
+        wanted = {*names, *(test.column for test in restriction.tests)}
+        places = [i for i, name in enumerate(self.names) if name in wanted]
+        stored = pa.schema([self.stored.field(i) for i in places])
+        labels = [*(self.names[i] for i in places), WEIGHT]
+        placed = Restriction(tuple(t for t in restriction.tests if t.column not in self.names))
+        with_offsets = OFFSET in wanted
+        for share in self._shares(pieces):
+            for batch in EmbeddedLog().read(
+                self.directory,
+                share,
+                stored,
+                offsets=with_offsets,
+                restriction=self._in_log(restriction),
+            ):
+                found = batch.rename_columns([*labels, OFFSET] if with_offsets else labels)
+                kept = placed.rows(found)
+                if kept is not None:
+                    found = found.filter(pa.array(kept))
+                if found.num_rows:
+                    yield found
+
+    def _shares(self, pieces: Sequence[_Piece]) -> Iterator[LogShare]:
+        """Yield the pieces as shares, each of neighbours."""
+        extent, run = self.extent, list[_Piece]()
+        for number, each in enumerate(pieces):
+            run.append(each)
+            if number + 1 == len(pieces) or pieces[number + 1].first != each.end:
+                segments = tuple(piece.segment for piece in run)
+                first, end = run[0].first, each.end
+                yield LogShare(segments, first, end, extent.first, extent.corrected)
+                run = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The changes ``[first, end)`` of a segment."""
+
+    segment: Segment
+    first: Offset
+    end: Offset
+
+    @property
+    def rows(self) -> int:
+        """The number of changes."""
+        return self.end - self.first
