@@ -47,7 +47,7 @@ from headrace.sql.plain import (
     Negated,
     plain_query,
 )
-from headrace.types import Column, Schema, exchanged
+from headrace.types import Column, Schema, exchanged, is_collated
 from headrace.zset import EVERY_ROW
 
 if TYPE_CHECKING:
