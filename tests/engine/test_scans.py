@@ -12,7 +12,7 @@ import pytest
 import headrace
 from headrace.engine.reading.queries import Queries
 from headrace.engine.reading.scans import Refused, Scans
-from headrace.log import READS
+from headrace.log import SEGMENTS_READ
 from length import choose, each
 from sessions import PARTITIONS
 
@@ -230,9 +230,9 @@ def test_any_rows_that_a_limit_returns_are_events_that_pass(
     db: headrace.Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(Queries, "rows", lambda *_given: pytest.fail("a Spark job"))
-    opened = READS.segments
+    opened = SEGMENTS_READ.segments
     assert {r[0] for r in db.sql("SELECT id FROM e LIMIT 5").fetchall()} == set(range(145, 150))
-    assert READS.segments - opened == 2
+    assert SEGMENTS_READ.segments - opened == 2
     for query, rows in (
         ("SELECT id, s FROM e WHERE id < 60 AND s = 'newer' LIMIT 5", 1),
         ("SELECT id, upper(s) FROM e WHERE id < 60 AND upper(s) LIKE 'NEW%' LIMIT 5", 5),

@@ -18,14 +18,14 @@ from headrace.log import (
     Corrected,
     Events,
     Extent,
-    Given,
+    GivenSegments,
     InLedger,
     Pruning,
     SegmentWriter,
     bounds_of,
     open_segment,
 )
-from headrace.log.events import OFFSET, Reads
+from headrace.log.events import OFFSET, SegmentsRead
 from headrace.types import Epoch, Offset
 from headrace.zset import EVERY_ROW, WEIGHT, Restriction, Test
 from ledger.building import relation as a_relation
@@ -53,7 +53,7 @@ def events_of(directory: Path, history: History, first: int, end: int) -> Events
     corrected = Corrected(Offset(first), known) if known else None
     extent = Extent(STREAM, Offset(first), Offset(end), corrected)
     bounded = tuple(_bounded(directory, each) for each in within)
-    return Events(directory, extent, ("N",), COLUMNS, Given(bounded), frozenset({"N"}))
+    return Events(directory, extent, ("N",), COLUMNS, GivenSegments(bounded), frozenset({"N"}))
 
 
 def _bounded(directory: Path, segment: Segment) -> Segment:
@@ -125,7 +125,7 @@ class Landed:
 
     events: Events
     counted: Counted
-    reads: Reads
+    reads: SegmentsRead
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Led
 def landed(ledger: tuple[Path, Ledger]) -> Landed:
     directory, kept = ledger
     (relation,) = kept.head.ends
-    counted, reads = Counted(kept), Reads()
+    counted, reads = Counted(kept), SegmentsRead()
     extent = Extent.of(kept, relation, Offset(0), Offset(LANDINGS))
     schema = pa.schema([pa.field("n", INT), pa.field("name", pa.string())])
     listing = InLedger(counted)  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ def test_a_gap_in_the_log_is_an_error_whichever_end_is_read_first(landed: Landed
     segments = landed.counted.ledger.log.page(
         landed.events.extent.relation, Offset(0), Offset(LANDINGS), LANDINGS
     )
-    gap = Given((*segments[:9], *segments[10:]))
+    gap = GivenSegments((*segments[:9], *segments[10:]))
     for newest in (True, False):
         with pytest.raises(HeadraceError, match="no segment for offset 9") as raised:
             gap.page(landed.events.extent, Pruning(), 1000, newest=newest)

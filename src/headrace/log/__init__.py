@@ -2,7 +2,15 @@
 
 from headrace.log.appender import Admitted, Append, Appender
 from headrace.log.bounds import Pruning, bounds_of, merged_bounds, read_bounds
-from headrace.log.events import READS, Events, Extent, Given, InLedger, Listing, Page
+from headrace.log.events import (
+    SEGMENTS_READ,
+    Events,
+    Extent,
+    GivenSegments,
+    InLedger,
+    Page,
+    SegmentListing,
+)
 from headrace.log.large import APPENDED, LargeWriter, keeps
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, checked_part, ids_of
@@ -26,7 +34,7 @@ __all__ = [
     "AMENDED",
     "APPENDED",
     "CORRECTION",
-    "READS",
+    "SEGMENTS_READ",
     "WEIGHT",
     "Admitted",
     "Append",
@@ -35,16 +43,16 @@ __all__ = [
     "EmbeddedLog",
     "Events",
     "Extent",
-    "Given",
+    "GivenSegments",
     "InLedger",
     "LargePart",
     "LargeWriter",
-    "Listing",
     "LogBlock",
     "LogShare",
     "Page",
     "Pruning",
     "Seen",
+    "SegmentListing",
     "SegmentWriter",
     "Watermark",
     "blocks",

@@ -39,7 +39,7 @@ _SCANNED: Final = 8_000_000
 
 
 @dataclass(slots=True)
-class Reads:
+class SegmentsRead:
     """What reads of events have opened in this process so far."""
 
     segments: int = 0
@@ -53,7 +53,7 @@ class Reads:
         self.bytes += sum(each.file.bytes for each in segments)
 
 
-READS: Final = Reads()
+SEGMENTS_READ: Final = SegmentsRead()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class Page:
     left: tuple[Offset, Offset]
 
 
-class Listing(Protocol):
-    """Lists the segments of a log, of which there may be very many."""
+class SegmentListing(Protocol):
+    """Lists the segments of a log, which may be very many."""
 
     def page(self, extent: Extent, pruning: Pruning, most: int, *, newest: bool) -> Page:
         """Return about ``most`` segments that may hold rows, from one end of an extent.
@@ -113,7 +113,7 @@ class InLedger:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenSegments:
     """Lists segments that are given, in order."""
 
     segments: tuple[Segment, ...]
@@ -169,9 +169,9 @@ class Events:
     extent: Extent
     names: tuple[str, ...]
     stored: pa.Schema
-    listing: Listing
+    listing: SegmentListing
     present: frozenset[str] = frozenset()
-    reads: Reads = field(default_factory=lambda: READS, compare=False, repr=False)
+    reads: SegmentsRead = field(default_factory=lambda: SEGMENTS_READ, compare=False, repr=False)
 
     @property
     def columns(self) -> pa.Schema:

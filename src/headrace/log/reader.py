@@ -1,4 +1,4 @@
-"""Reads the embedded log, in Spark's workers and in this process."""
+"""SegmentsRead the embedded log, in Spark's workers and in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """Reads changes of a relation's log; see :class:`headrace.engine.jobs.worker.LogReader`."""
+    """SegmentsRead changes of a relation's log; see :class:`headrace.engine.jobs.worker.LogReader`."""
 
     def read(
         self,

@@ -31,7 +31,7 @@ from headrace.engine.jobs.session import jvm_of, start_spark
 from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError, unexpected
-from headrace.log import EmbeddedLog, Events, Extent, Given, LogShare
+from headrace.log import EmbeddedLog, Events, Extent, GivenSegments, LogShare
 from headrace.parts.plain_queries import planned_plainly
 from headrace.parts.system_relations import system_relations
 from headrace.processes.messages import (
@@ -296,7 +296,7 @@ class _Spark:
     def _read(self, relation: Relation, share: Share) -> Contents | Events:
         if isinstance(relation, Stream) and isinstance(share, LogShare):
             extent = Extent(relation.id, share.first, share.end, share.corrected)
-            return events_in(self._scratch, relation, extent, Given(share.segments))
+            return events_in(self._scratch, relation, extent, GivenSegments(share.segments))
         return self._contents(share)
 
     def _contents(self, share: Share) -> Contents:

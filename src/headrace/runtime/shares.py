@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
-from headrace.log import Events, Extent, Listing, LogShare
+from headrace.log import Events, Extent, LogShare, SegmentListing
 from headrace.runtime.step import RowsShare, Share, StepArrangement
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
@@ -41,7 +41,7 @@ def as_corrected(share: Share) -> Share:
     return share.as_corrected() if isinstance(share, LogShare) else share
 
 
-def events_in(directory: Path, stream: Stream, extent: Extent, listing: Listing) -> Events:
+def events_in(directory: Path, stream: Stream, extent: Extent, listing: SegmentListing) -> Events:
     """Return the events of a stream in an extent of its log; ``directory`` is that of the data."""
     columns = stream.logged.columns
     present = frozenset(column.name for column in columns if not column.nullable)

@@ -42,7 +42,7 @@ class Pull:
     The result has the rows that pass the ``tests`` and, unless it is None, the ``condition``;
     ``columns`` are read. ``names`` are the result's columns if they are columns of the relation,
     else ``output`` computes the result. A query that is planned without Spark needs no evaluation.
-    ``limit`` is the most rows of the result, of which any will do; None is no limit.
+    ``limit`` is the most rows of the result: any rows will do. None is no limit.
     """
 
     tests: Restriction

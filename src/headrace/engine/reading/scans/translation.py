@@ -116,7 +116,7 @@ class _Translation:
                 return self._union(node)
 
     def _restricted(self, node: tree.Filter, below: tree.Stored) -> _Block:
-        """Return the events that meet a condition, most of which are found before they are read."""
+        """Return the events that meet a condition, which their leaf tests as far as it can."""
         names = {each.id: name for name, each in below.columns}
         tests, exact = restriction(node.condition, names)
         if exact:
