@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """SegmentsRead changes of a relation's log; see :class:`headrace.engine.jobs.worker.LogReader`."""
+    """Reads changes of a relation's log; see :class:`headrace.engine.jobs.worker.LogReader`."""
 
     def read(
         self,

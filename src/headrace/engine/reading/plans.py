@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.select import Optimised
     from headrace.engine.reading.pulls import Pull
     from headrace.engine.reading.scans import Scans
+    from headrace.log import Events
     from headrace.serving import Contents
     from headrace.types import RelationId
 
@@ -48,7 +49,7 @@ class Prepared:
 
     def without_job(
         self,
-        contents: Callable[[RelationId], Contents],
+        contents: Callable[[RelationId], Contents | Events],
         indexes: Sequence[Contents],
         scans: Scans,
     ) -> pa.Table | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Catalog, Sink, Table, View, key_of, relation_of_json
+from headrace.catalog import Catalog, Sink, Stream, Table, View, key_of, relation_of_json
 from headrace.engine.reading.scans import Scans
 from headrace.errors import HeadraceError
 from headrace.ledger import DirectoryLock, Ledger, Mode
+from headrace.log import Events, Extent, InLedger
 from headrace.parts.plain_queries import planned_plainly
 from headrace.runtime.published import published_at, stored_layouts
+from headrace.runtime.shares import events_in
 from headrace.runtime.timetable import clocked
 from headrace.serving import Contents
 from headrace.sql import Query
@@ -23,6 +25,7 @@ from headrace.sql.plain import plain_query
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Freshness, Result
+from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,7 +89,7 @@ class _Stored:
     """The stored state of a directory that nobody has open."""
 
     directory: Path
-    head: Head
+    ledger: Ledger
     state: Published
 
     @classmethod
@@ -98,7 +101,12 @@ class _Stored:
         named = {relation.id for name in names if (relation := catalog.find(name)) is not None}
         indexes = {view.id for id_ in named for view in catalog.indexes(id_)}
         layouts = stored_layouts(head, named | indexes)
-        return cls(directory, head, published_at(head, catalog, layouts))
+        return cls(directory, ledger, published_at(head, catalog, layouts))
+
+    @property
+    def head(self) -> Head:
+        """What the ledger has."""
+        return self.ledger.head
 
     def rows(self, query: str) -> Result | None:
         """Return the result of a query; None for one that is not plain, and if it is not certain.
@@ -137,11 +145,18 @@ class _Stored:
         if not all(map(self.is_certain, (*relations, *indexes))):
             return None
         found = prepared.without_job(
-            lambda id_: self._contents(by_id[id_]),
+            lambda id_: self._rows(by_id[id_]),
             [self._contents(each) for each in indexes],
             Scans(),
         )
         return None if found is None else self._result(found, relations)
+
+    def _rows(self, relation: Relation) -> Contents | Events:
+        if not isinstance(relation, Stream):
+            return self._contents(relation)
+        first = self.state.starts.get(relation.id, Offset(0))
+        extent = Extent.of(self.ledger, relation.id, first, self.head.log_end(relation.id))
+        return events_in(self.directory, relation, extent, InLedger(self.ledger))
 
     def _contents(self, relation: Relation) -> Contents:
         return Contents.of(self.directory, self.state, relation)
