@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators import BEFORE, REACHED, SLICE, VERSION, FrameReach, NearRows
-from headrace.spine import Spine
+from headrace.operators import BEFORE, REACHED, SLICE, VERSION, FrameReach, NearRows, sums_of
+from headrace.spine import Run, Spine, sums_between
 from headrace.spine.spine import Reads
-from headrace.zset import WEIGHT, Layout, OrderBy
+from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
 from length import choose
 from reference import Bag, compacted, nonzero, plus, table_of
 
@@ -60,6 +62,15 @@ def previous(rows: list[Row], i: int) -> Any:
     return (rows[i - 1][2] if i else None), *ranked(rows, i)
 
 
+def running(rows: list[Row], i: int) -> Any:
+    """Return the sum of the values up to a row, and of those of the order, and how many these are.
+
+    Those of the order may be NULL.
+    """
+    orders = [row[1] for row in rows[: i + 1] if row[1] is not None]
+    return sum(row[2] for row in rows[: i + 1]), sum(orders), len(orders)
+
+
 FUNCTIONS: dict[str, tuple[NearRows, Function]] = {
     "the row before": (NearRows(BY_KEY, FrameReach(before=1)), framed(1, 0)),
     "two rows after": (NearRows(BY_KEY, FrameReach(after=2)), framed(0, 2)),
@@ -75,6 +86,8 @@ FUNCTIONS: dict[str, tuple[NearRows, Function]] = {
         previous,
     ),
 }
+
+RUNNING = NearRows(BY_KEY, FrameReach(running=True, sums=("x", "o")))
 
 values = st.one_of(st.none(), st.integers(0, 9))
 
@@ -210,3 +223,55 @@ def test_a_retraction_of_an_absent_row_is_refused() -> None:
     with pytest.raises(HeadraceError, match="negative") as caught:
         operator.step((changes(BY_KEY, [((1, 2, 3, 0, 0), -1)]),), (Spine(BY_KEY),))
     assert caught.value.code == Code.INTERNAL
+
+
+@given(epochs=histories(), bits=st.sampled_from([1, 64]))
+def test_slices_come_with_the_sums_of_what_is_before_them(
+    epochs: list[list[tuple[Row, int]]], bits: int
+) -> None:
+    spine, live = Spine(BY_KEY), Counter[Row]()
+    for epoch in epochs:
+        step = RUNNING.step((changes(BY_KEY, epoch, bits),), (spine,))
+        spine = spine.plus(step.updates[0])
+        delta: Bag = Counter()
+        for row, weight in epoch:
+            delta[row[:3]] += weight
+        slices: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+        for each in step.output.to_pylist():
+            slices[each[VERSION], each["k"], each[SLICE]].append(each)
+        found: tuple[Bag, Bag] = (Counter(), Counter())
+        for (version, *_), given_rows in slices.items():
+            rows = in_order((each["k"], each["o"], each["x"]) for each in given_rows)
+            first = [int(given_rows[0][name]) for name in (*sums_of(0), *sums_of(1))]
+            for i, row in enumerate(rows):
+                xs, orders, count = running(rows, i)
+                value = (xs + first[0], orders + first[2], count + first[3])
+                found[version][row, repr(value)] += 1
+        old, live = whole(live, running), plus(live, delta)
+        new = whole(live, running)
+        assert new - old == found[1] - found[0]
+        assert old - new == found[0] - found[1]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.int64(), [2**62, -(2**63), 7, None, 2**63 - 1] * 60),
+        (pa.int16(), [-3, None, 32767] * 100),
+        (pa.decimal128(18, 4), [Decimal("-99999999999999.9999"), None, Decimal("0.0001")] * 100),
+    ],
+)
+def test_sums_of_positions_are_exact(type_: pa.DataType, values: list[Any]) -> None:
+    layout = Layout(("k",), pa.schema([("k", pa.int32()), ("x", type_), ("i", pa.int32())]), COUNT)
+    rows = [{"k": 1, "x": x, "i": i, WEIGHT: 1 + i % 3} for i, x in enumerate(values)]
+    run = Run.of(ZSet.of(layout, table_of(layout, rows)).consolidated())
+    kept = run.slice(0, run.rows).table.to_pylist()
+    starts, stops = np.array([0, 3, 64, 100, 299]), np.array([300, 3, 129, 299, 300])
+    found, read = sums_between(run, "x", starts, stops)
+    assert read <= 2 * 64 * len(starts)
+    for i, (start, stop) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        within = [row for row in kept[start:stop] if row["x"] is not None]
+        upper, lower, seen = found[:, i].tolist()
+        unit = Decimal(10) ** -getattr(type_, "scale", 0) if pa.types.is_decimal(type_) else 1
+        assert ((upper << 32) + lower) * unit == sum(row["x"] * row[WEIGHT] for row in within)
+        assert seen == sum(row[WEIGHT] for row in within)

@@ -17,6 +17,7 @@ TWO = {
     "natural": "SELECT * FROM c NATURAL JOIN d",
     "using_two": "SELECT k, g, a.s, d.n FROM a JOIN d USING (k, g)",
     "residual": "SELECT a.id, b.v FROM a JOIN b ON a.k = b.k AND a.id < b.v",
+    "between": "SELECT a.id, b.v FROM a JOIN b ON a.k = b.k AND a.id > b.v - 9 AND a.id + 1 <= b.v + CAST(7 AS BIGINT) AND a.s <> b.s",
     "residual_or": "SELECT a.id, b.v FROM a, b WHERE a.k = b.k AND (a.s = b.s OR b.v > 5)",
     "null_safe": "SELECT a.id, b.v FROM a JOIN b ON a.k <=> b.k AND a.s = b.s",
     "null_safe_only": "SELECT a.id, d.n FROM a JOIN d ON a.s <=> d.t",

@@ -19,6 +19,8 @@ OUTER = {
     "right_below": "SELECT a.id, b.v FROM a RIGHT JOIN b ON a.k = b.k AND a.g < b.v",
     "full_below": "SELECT a.id, b.k, b.v FROM a FULL JOIN b ON a.k = b.k AND a.g < b.v",
     "left_only_left": "SELECT a.id, b.v FROM a LEFT JOIN b ON a.k = b.k AND a.g > 20",
+    "left_between": "SELECT a.id, b.v FROM a LEFT JOIN b ON a.k = b.k AND b.v BETWEEN a.g - 3 AND a.g + 2",
+    "full_between": "SELECT a.id, b.v FROM a FULL JOIN b ON b.v + 30 >= a.g AND b.v + 25 < a.g",
     "full_no_equality": "SELECT a.id, b.v FROM a FULL JOIN b ON a.k < b.k - 30",
     "using_k": "SELECT k, a.s, b.v FROM a FULL JOIN b USING (k)",
     "natural_left": "SELECT * FROM a NATURAL LEFT JOIN b",

@@ -43,6 +43,10 @@ AGGREGATES = {
     "doubles": "SELECT k, round(sum(f), 6) AS s, round(avg(f), 6) AS a, max(f) AS b FROM d GROUP BY k",
     "distinct_doubles": "SELECT k, count(DISTINCT f) AS n, count(DISTINCT f, k) AS m FROM d GROUP BY k",
     "approximate": "SELECT k, approx_count_distinct(v) AS n FROM a GROUP BY k",
+    "picked": """SELECT k, first(s) AS f, last(v) AS l, any_value(m, true) AS a, max_by(s, v) AS x, min_by(m, v) FILTER (WHERE v > 3) AS y,
+        count(*) AS n, sum(v) AS t, first(v, true) AS w, max_by(v, s) AS z FROM a GROUP BY k""",
+    "picked_of_all": "SELECT last(s) AS l, max_by(id, v) AS m, min_by(id, v) AS n FROM a",
+    "mixed_doubles": "SELECT k, round(avg(f), 6) AS a, round(sum(CAST(f AS FLOAT)), 4) AS b, count(f) AS n, max_by(k, f) AS m FROM d GROUP BY k",
     "tried": "SELECT k, try_sum(v) AS n FROM a GROUP BY k",
 }
 
@@ -59,6 +63,14 @@ WINDOWS = {
     "framed": """SELECT id, sum(v) OVER (PARTITION BY s ORDER BY id ROWS 2 PRECEDING) AS a,
         count(*) OVER (PARTITION BY s ORDER BY v RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS b,
         max(v) OVER (PARTITION BY k) AS m, avg(v) OVER (PARTITION BY s ORDER BY id) AS r FROM a""",
+    "running": """SELECT id, sum(v) OVER (PARTITION BY k ORDER BY id) AS a, count(v) OVER (PARTITION BY k ORDER BY id) AS b,
+        sum(m) OVER (PARTITION BY s ORDER BY v DESC) AS c, sum(m) OVER (PARTITION BY s ORDER BY v DESC ROWS UNBOUNDED PRECEDING) AS d,
+        count(*) OVER (PARTITION BY s ORDER BY v DESC) AS n, lag(v) OVER (PARTITION BY s ORDER BY v DESC) AS p,
+        sum(CAST(v AS DECIMAL(5,1))) OVER (PARTITION BY k ORDER BY id) AS e FROM a""",
+    "ranges": """SELECT id, sum(v) OVER (PARTITION BY s ORDER BY v DESC RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS a,
+        max(id) OVER (PARTITION BY s ORDER BY v DESC RANGE BETWEEN 3 FOLLOWING AND 9 FOLLOWING) AS b,
+        first_value(id) OVER (PARTITION BY s ORDER BY v DESC ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING) AS c,
+        lead(s, 2, 'none') OVER (PARTITION BY s ORDER BY v DESC) AS d FROM a""",
     "of_all": "SELECT id, sum(v) OVER (ORDER BY id) AS t, count(*) OVER () AS n FROM a WHERE k < 8",
     "top": """SELECT k, id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, id) AS r
         FROM a) WHERE r <= 2""",

@@ -6,8 +6,8 @@ row as a column, computed by a window over each key, and the join becomes a plai
 
     r.t <= l.t AND (r.next IS NULL OR l.t < r.next)
 
-A change on the left costs a lookup; a change on the right recomputes the rows of its keys. Rows of
-the right side with equal times are ordered by the values of all columns that the query reads: the
+A change on either side costs the rows near it: see :mod:`headrace.catalyst.ranges`. Rows of the
+right side with equal times are ordered by the values of all columns that the query reads: the
 greatest is the nearest. A time that is NULL has no match.
 
 Spark's own node may take any of the rows with equal times. Before it runs, in queries and in
@@ -57,8 +57,10 @@ class AsOf:
     node: Any
     refuse: Refuse
 
-    def rewritten(self) -> Any:
+    def rewritten(self) -> tuple[Any, int]:
         """Return the plan with a plain join in place of the node, with the same columns.
+
+        Also returns the id of the column with the time of the next row.
 
         Raises:
             HeadraceError: ``unsupported`` if a condition over both sides is not an equality.
@@ -97,7 +99,7 @@ class AsOf:
         )
         kind = kind_of(node.joinType()).removesuffix("$")
         joined = join(scala, node.left(), right, kind, condition)
-        return scala.logical("Project", node.output(), joined)
+        return scala.logical("Project", node.output(), joined), int(after.exprId().id())
 
     def without_ties(self) -> Any:
         """Return the node with one row of each key and time on its right side.

@@ -1,16 +1,18 @@
 """Which rows the values of a window's functions depend on, where these are not all of a group.
 
-``lag``, ``lead`` and functions over bounded frames depend on rows nearby; ``row_number``, ``rank``
-and counts from the first row on depend on those before only by how many they are. Where each
-function of a window is one of these, a change is followed by reading the rows near it.
+``lag``, ``lead`` and functions over bounded frames depend on rows nearby; ``row_number``, ``rank``,
+counts and sums from the first row on depend on those before only by how many they are, or what
+their values add up to. Where each function of a window is one of these, a change is followed by
+reading the rows near it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import DateType, DayTimeIntervalType, IntegerType
+from pyspark.sql.types import DateType, DayTimeIntervalType, DecimalType, IntegerType
 
 from headrace.catalyst.exact import INTEGERS
 from headrace.catalyst.plan import NearFrames, SortKey
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 100_000
 """The most rows of a frame with which it counts as bounded."""
+_DIGITS: Final = 18
+"""The most digits of decimals that are added up from the first row of a group on."""
 _FIRST, _LAST = "UnboundedPreceding$", "UnboundedFollowing$"
 
 
@@ -51,7 +55,45 @@ def near_rows(
         tuple(found.uppers),
         frozenset(found.counted),
         len(order) if found.peers else 0,
+        tuple(found.sums),
     )
+
+
+class Carry(Enum):
+    """What a running function adds of the rows before: their number, or that of its values."""
+
+    ROWS = auto()
+    VALUES = auto()
+    SUM = auto()
+    """The sum of its values."""
+
+
+def carried(window: Any) -> tuple[Carry, Any | None] | None:
+    """Return what a ``WindowExpression`` adds of the rows before, and its argument if it needs it.
+
+    None if its value does not follow from that and the rows nearby.
+    """
+    call = window.windowFunction()
+    if kind_of(call) in ("RowNumber", "Rank"):
+        return Carry.ROWS, None
+    frame = window.windowSpec().frameSpecification()
+    if kind_of(call) != "AggregateExpression" or call.isDistinct() or call.filter().isDefined():
+        return None
+    if (kind_of(frame.lower()), kind_of(frame.upper())) != (_FIRST, "CurrentRow$"):
+        return None
+    function = call.aggregateFunction()
+    of = items(function.children())
+    if kind_of(function) == "Count":
+        if not any(each.nullable() for each in of):
+            return Carry.ROWS, None
+        return (Carry.VALUES, of[0]) if len(of) == 1 else None
+    if kind_of(function) == "Sum" and not str(function.prettyName()).startswith("try_"):
+        type_ = type_of(of[0])
+        exact = type(type_) in INTEGERS or (
+            isinstance(type_, DecimalType) and type_.precision <= _DIGITS
+        )
+        return (Carry.SUM, of[0]) if exact else None
+    return None
 
 
 @dataclass(slots=True)
@@ -65,6 +107,7 @@ class _Frames:
     lowers: list[Expression] = field(default_factory=list)
     uppers: list[Expression] = field(default_factory=list)
     counted: set[int] = field(default_factory=set)
+    sums: list[Expression] = field(default_factory=list)
     peers: bool = False
 
     def add(self, named: Any) -> None:
@@ -79,10 +122,13 @@ class _Frames:
             kind = kind_of(function)
             if kind in ("Lag", "Lead"):
                 self._neighbour(function, later=kind == "Lead")
-            elif self._counts(kind, function, frame):
-                require(function, when=named.child().equals(window))
+            elif (carry := carried(window)) is not None:
                 self.counted.add(int(named.exprId().id()))
                 self.peers |= kind == "Rank" or _is_by_value(frame)
+                if carry[1] is not None:
+                    value = self.pieces.expression(carry[1])
+                    if value.identity not in [each.identity for each in self.sums]:
+                        self.sums.append(value)
             else:
                 require(function, when=kind in ("AggregateExpression", "NthValue"))
                 self._framed(frame)
@@ -92,21 +138,6 @@ class _Frames:
         offset = int_argument(function, function.offset() if later else function.inputOffset())
         offset = offset if later else -offset
         self._reach(function, -offset, offset)
-
-    def _counts(self, kind: str, function: Any, frame: Any) -> bool:
-        """Whether a function's value is a number of rows from the first one on."""
-        if kind in ("RowNumber", "Rank"):
-            return True
-        if kind != "AggregateExpression" or kind_of(function.aggregateFunction()) != "Count":
-            return False
-        ends = kind_of(frame.lower()), kind_of(frame.upper())
-        of = items(function.aggregateFunction().children())
-        return (
-            ends == (_FIRST, "CurrentRow$")
-            and not function.isDistinct()
-            and function.filter().isEmpty()
-            and not any(each.nullable() for each in of)
-        )
 
     def _framed(self, frame: Any) -> None:
         lower, upper = frame.lower(), frame.upper()

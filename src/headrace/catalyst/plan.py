@@ -304,6 +304,34 @@ class JoinKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PartnerBound:
+    """A bound of a row's partners, in their order: not before its ``value``, or not after it.
+
+    ``shift`` is added to the value. If the bound ``is_open``, a value that is NULL does not bound.
+    """
+
+    value: Expression
+    is_low: bool
+    shift: int = 0
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """The ranges of partners that the condition of a join allows, with each side in an order.
+
+    ``of_left`` bounds the partners of a row of the left, ``of_right`` those of a row of the right.
+    If only the ``nearest`` has a pair, that is the last one of the right within its bounds.
+    """
+
+    left: SortKey
+    right: SortKey
+    of_left: tuple[PartnerBound, ...]
+    of_right: tuple[PartnerBound, ...]
+    nearest: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Join(Node):
     """Pairs of rows whose keys are equal (NULL equals nothing) and for which ``residual`` is true.
 
@@ -320,6 +348,7 @@ class Join(Node):
     right_keys: tuple[Expression, ...] = field(metadata=over("right"))
     residual: Expression | None = field(metadata=over("left", "right"))
     flag: Attribute | None = field(default=None, metadata=DERIVED)
+    ranges: Ranges | None = field(default=None, metadata=DERIVED)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -395,8 +424,8 @@ class NearFrames:
 
     These are some rows ``before`` and ``after`` a row, and those between the least of ``lowers``
     and the greatest of ``uppers``, which are values of the order. The functions whose columns are
-    ``counted``, by id, also add the number of all rows before these; so many columns of the order
-    make rows ``peers``, which they count together.
+    ``counted``, by id, also depend on all rows before these, by their number or by the sums of
+    values; so many columns of the order make rows ``peers``, which they count together.
     """
 
     order: tuple[SortKey, ...]
@@ -406,6 +435,7 @@ class NearFrames:
     uppers: tuple[Expression, ...]
     counted: frozenset[int]
     peers: int
+    sums: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

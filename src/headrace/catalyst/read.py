@@ -38,6 +38,7 @@ from headrace.catalyst.plan import (
 )
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.python import PYTHON_NODES, call_text
+from headrace.catalyst.ranges import ranges_of
 from headrace.catalyst.recursion import RecursionReader
 from headrace.catalyst.repeated import once
 from headrace.catalyst.resolved import (
@@ -120,6 +121,8 @@ class PlanReader:
     recursion_limit: int = -1
     functions: Mapping[str, Registered] = field(default_factory=dict)
     edition: Edition = LATEST
+    following: set[int] = field(default_factory=set)
+    """The ids of columns with the time of the next row, made for as-of joins."""
     pieces: Pieces = field(init=False)
     recursion: RecursionReader = field(init=False)
 
@@ -406,7 +409,9 @@ class PlanReader:
 
     def _join(self, node: Any) -> Plan:
         if node.nodeName() == "AsOfJoin":
-            return self._read(AsOf(self.scala, node, self.pieces.unsupported).rewritten())
+            rewritten, following = AsOf(self.scala, node, self.pieces.unsupported).rewritten()
+            self.following.add(following)
+            return self._read(rewritten)
         valued = with_values(self.scala, node, self.edition)
         if valued is not None:
             return only_columns(self.pieces, self._read(valued), attributes_of(node))
@@ -438,14 +443,19 @@ class PlanReader:
         keys = [self.pieces.expression(e) for e in left_keys]
         for key in keys:
             self.pieces.check_key(key, "a join key", node)
+        left, right, ranges = self._input(node.left()), self._input(node.right()), None
+        if self.edition >= Edition.NEAR_ROWS:
+            sides = tuple({a.id for a in side.attributes} for side in (left, right))
+            ranges = ranges_of(self.pieces, residual, (sides[0], sides[1]), self.following)
         joined = Join(
             _JOINS[name],
-            self._input(node.left()),
-            self._input(node.right()),
+            left,
+            right,
             tuple(keys),
             tuple(self.pieces.expression(e) for e in right_keys),
             self.pieces.expression(residual) if residual is not None else None,
             flag,
+            ranges,
         )
         return self.pieces.temporals.node(joined, timed) if timed else joined
 

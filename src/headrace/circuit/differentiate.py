@@ -62,11 +62,13 @@ from headrace.operators import (
     OuterJoin,
     Pairs,
     Quarantine,
+    RangePairs,
     Recursion,
     RowKind,
     SemiJoin,
     Temporal,
     TouchedGroups,
+    Within,
     counts_layout,
 )
 from headrace.spine import Rank
@@ -234,6 +236,8 @@ class _Builder:
             right_output=() if semi else tuple((n, n) for n in _own("r", query.right.attributes)),
             null_safe=(False,) * len(query.left_keys),
         )
+        ranged = None if whole else self.ranged(query, pairs)
+        pairs = ranged or pairs
         parts = ["left", "right"]
         operator: InnerJoin | OuterJoin | SemiJoin
         if kind is plan.JoinKind.INNER:
@@ -246,7 +250,9 @@ class _Builder:
             operator = OuterJoin(pairs, kind.keeps_left, kind.keeps_right)
             parts += ["right_counts"] if kind.keeps_left else []
             parts += ["left_counts"] if kind.keeps_right else []
-        shared = self.shared(query, dict(zip(parts, operator.layouts, strict=True)))
+        shared = {}
+        if ranged is None:
+            shared = self.shared(query, dict(zip(parts, operator.layouts, strict=True)))
         arrangements = tuple(
             shared[i].id if i in shared else ArrangementId(f"{name}.{part}")
             for i, part in enumerate(parts)
@@ -259,6 +265,46 @@ class _Builder:
         if kind.keeps_right:
             joined = self.match(query, joined, pairs, RowKind.RIGHT)
         return joined
+
+    def ranged(self, query: plan.Join, pairs: Pairs) -> RangePairs | None:
+        """Return the pairs of a join with the ranges of its condition; None if it has none.
+
+        Contents that are stored by the keys are read as they are, in no order.
+        """
+        ranges = query.ranges
+        if ranges is None or self.shared(query, {"left": pairs.left, "right": pairs.right}):
+            return None
+        left, lefts = bounded_layout(
+            "l",
+            query.left.attributes,
+            query.left_keys,
+            (ranges.left,),
+            [bound.value for bound in ranges.of_left],
+        )
+        right, rights = bounded_layout(
+            "r",
+            query.right.attributes,
+            query.right_keys,
+            (ranges.right,),
+            [bound.value for bound in ranges.of_right],
+        )
+        of_left, of_right = (
+            tuple(
+                Within(name, bound.is_low, bound.shift, bound.is_open)
+                for bound, name in zip(bounds, names, strict=True)
+            )
+            for bounds, names in ((ranges.of_left, lefts), (ranges.of_right, rights))
+        )
+        return RangePairs(
+            left,
+            right,
+            pairs.left_output,
+            pairs.right_output,
+            pairs.null_safe,
+            of_left,
+            of_right,
+            ranges.nearest,
+        )
 
     def shared(self, query: plan.Join, parts: dict[str, Layout]) -> dict[int, Shared]:
         """Return the arrangements that a join can share instead of owning, by position."""
@@ -387,16 +433,18 @@ class _Builder:
             return self.recompute(query, query.partition, reason, always=False)
         child = self.node(query.child)
         name = self.name("near")
-        bounds = (*near.lowers, *near.uppers)
-        layout, names = bounded_layout("x", query.child.attributes, query.partition, near, bounds)
+        bounds = (*near.lowers, *near.uppers, *near.sums)
+        child_attributes, keys = query.child.attributes, query.partition
+        layout, names = bounded_layout("x", child_attributes, keys, near.order, bounds)
         count = len(near.lowers)
         reach = FrameReach(
             near.before,
             near.after,
             names[:count],
-            names[count:],
+            names[count : 2 * count],
             bool(near.counted),
             near.peers,
+            names[2 * count :],
         )
         kept = (ArrangementId(f"{name}.rows"),)
         return Recompute(name, query, NearRows(layout, reach), kept, "", child)
@@ -438,11 +486,11 @@ def bounded_layout(
     prefix: str,
     attributes: tuple[plan.Attribute, ...],
     keys: tuple[plan.Expression, ...],
-    near: plan.NearFrames,
-    bounds: tuple[plan.Expression, ...],
+    order: tuple[plan.SortKey, ...],
+    bounds: Sequence[plan.Expression],
 ) -> tuple[Layout, tuple[str, ...]]:
-    """Return :func:`side_layout` with the bounds of frames, and the names of their columns."""
-    layout = side_layout(prefix, attributes, keys, near.order)
+    """Return :func:`side_layout` with bounds of frames and sums, and the names of their columns."""
+    layout = side_layout(prefix, attributes, keys, order)
     own = {attribute.id: f"{prefix}{i}" for i, attribute in enumerate(attributes)}
     more, names = {}, []
     for i, bound in enumerate(bounds):

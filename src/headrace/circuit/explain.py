@@ -31,7 +31,7 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import NearRows
+from headrace.operators import InnerJoin, NearRows, RangePairs
 from headrace.types import ArrangementId, RelationId
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _growth(node: Recompute) -> str:
         return ""  # of first rows there are few
     if not node.reason:
         return (
-            "a change recomputes the rows after it in its partition, which all get other numbers;"
+            "a change recomputes the rows after it in its partition, which all get other values;"
             " QUALIFY row_number() <= k reads the first ones only"
         )
     whole = "" if node.operator.layout.key else ", which is the whole input"
@@ -395,6 +395,11 @@ def _cost_of(node: Node | Output) -> str | None:
 
 def _cost(node: Stateful) -> str:
     match node:
+        case Join(operator=InnerJoin(pairs=RangePairs())):
+            return (
+                "the rows of the other side within its range, and the pairs that it adds or"
+                " removes; no recompute"
+            )
         case Join() if not node.plan.left_keys:
             return "all rows of the other side, since the join has no equality; no recompute"
         case Join():

@@ -17,9 +17,9 @@ from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, Grou
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
 from headrace.operators.matches import MATCHES, Matches
-from headrace.operators.near_rows import BEFORE, REACHED, SLICE, FrameReach, NearRows
+from headrace.operators.near_rows import BEFORE, REACHED, SLICE, FrameReach, NearRows, sums_of
 from headrace.operators.outer_join import OuterJoin
-from headrace.operators.pairs import Pairs
+from headrace.operators.pairs import Pairs, RangePairs, Within
 from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, arrived_in, held_back
@@ -71,6 +71,7 @@ __all__ = [
     "Part",
     "Picked",
     "Quarantine",
+    "RangePairs",
     "Recursion",
     "RowKind",
     "SemiJoin",
@@ -81,8 +82,10 @@ __all__ = [
     "Upsert",
     "ValuePart",
     "Violation",
+    "Within",
     "arrived_in",
     "counts_layout",
     "held_back",
+    "sums_of",
     "violation",
 ]

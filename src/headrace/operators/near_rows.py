@@ -32,14 +32,14 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.row_kinds import VERSION
-from headrace.spine import pairs_of, weights_between
+from headrace.spine import pairs_of, sums_between, weights_between
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes, same_pairs
 from headrace.zset.order import order_keys, ordered
 from headrace.zset.sums import segment_sums_int64
 from headrace.zset.zset import column, fresh, in_one_piece
 
 if TYPE_CHECKING:
-    from headrace.spine import Neighbours, Spine
+    from headrace.spine import Neighbours, Run, Spine
     from headrace.zset.equality import Bools, Ints
 
 SLICE = "__slice"
@@ -66,8 +66,9 @@ class FrameReach:
     ``before`` and ``after`` count rows. ``lowers`` and ``uppers`` are columns with values of the
     first column of the order: frames begin at the least value that is not before one in ``lowers``,
     and end with the greatest value that is not after one in ``uppers``. If functions are
-    ``running``, a value also depends on all rows before it, and with ``peers`` on the rows that are
-    equal to it in so many columns of the order.
+    ``running``, a value also depends on all rows before it, by their number and by the sums of the
+    columns ``sums``, and with ``peers`` on the rows that are equal to it in so many columns of the
+    order.
     """
 
     before: int = 0
@@ -76,6 +77,7 @@ class FrameReach:
     uppers: tuple[str, ...] = ()
     running: bool = False
     peers: int = 0
+    sums: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class NearRows(StatefulOperator):
     ``layout``: the key is that of the group, the order that of the functions. Each row of a slice
     is emitted as often as its weight. The output has ``__hash``, the columns of the layout,
     ``__version`` (0 before the epoch, 1 after it), ``__slice``, ``__reached`` and, if functions are
-    running, ``__before``. It has no weights.
+    running, ``__before`` and, for each of ``sums``, its sum over the rows before the slice and the
+    number of its values that are not NULL there; see :func:`sums_of`. It has no weights.
     """
 
     layout: Layout
@@ -114,6 +117,10 @@ class NearRows(StatefulOperator):
         marks.append(pa.field(REACHED, pa.bool_()))
         if self.reach.running:
             marks.append(pa.field(BEFORE, pa.int64()))
+        for i, name in enumerate(self.reach.sums):
+            total, seen = sums_of(i)
+            marks.append(pa.field(total, _total_of(self.layout.columns.field(name).type)))
+            marks.append(pa.field(seen, pa.int64()))
         return pa.schema([self.layout.schema.field(HASH), *self.layout.columns, *marks])
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
@@ -138,7 +145,8 @@ class NearRows(StatefulOperator):
                 around = _Around.of(probes, read)
             found, short = self._sliced(around)
             unanswered = np.isin(probes.hashes, probes.hashes[short])
-            parts += self._versions(around, found.of(~unanswered[found.probes]), slices)
+            answered = found.of(~unanswered[found.probes])
+            parts += self._versions(around, answered, slices, before[0])
             slices += len(pending)
             most[np.unique(block[pending[unanswered]])] *= _MORE
             pending = pending[unanswered]
@@ -171,7 +179,9 @@ class NearRows(StatefulOperator):
         )
         return _Slices(np.arange(len(at)), begin, first, last, end), short
 
-    def _versions(self, around: _Around, slices: _Slices, numbered: int) -> list[pa.Table]:
+    def _versions(
+        self, around: _Around, slices: _Slices, numbered: int, spine: Spine
+    ) -> list[pa.Table]:
         """Return the rows of both versions of the slices; those that overlap become one."""
         if not len(slices.probes):
             return []
@@ -185,7 +195,7 @@ class NearRows(StatefulOperator):
         which, rows = pairs_of(slices.begin[heads], ends - slices.begin[heads])
         marks = {SLICE: which + numbered, REACHED: (np.cumsum(reached)[:-1] > 0)[rows]}
         if self.reach.running:
-            marks[BEFORE] = around.weights_before(slices.of(heads))[which]
+            marks |= self._before(around, slices.of(heads), which, spine)
         weights = around.old[rows], around.new[rows]
         if any((each < 0).any() for each in weights):
             raise HeadraceError(
@@ -198,18 +208,60 @@ class NearRows(StatefulOperator):
             for version, copies in enumerate(weights)
         ]
 
+    def _before(
+        self, around: _Around, slices: _Slices, which: Ints, spine: Spine
+    ) -> dict[str, np.ndarray | pa.Array]:
+        """Return what is before slices in their groups, for rows by the number of their slice."""
+        places = around.before(slices)
+        count = np.zeros(len(slices.probes), np.int64)
+        for run, starts, stops in places:
+            count += weights_between(run, starts, stops)
+        found: dict[str, np.ndarray | pa.Array] = {BEFORE: count[which]}
+        for i, name in enumerate(self.reach.sums):
+            sums = np.zeros((3, len(slices.probes)), np.int64)
+            for run, starts, stops in places:
+                more, read = sums_between(run, name, starts, stops)
+                sums += more
+                spine.reads.rows += read
+            total, seen = sums_of(i)
+            found[total] = _whole(sums, self.schema.field(total).type).take(pa.array(which))
+            found[seen] = sums[2][which]
+        return found
+
     def _version(
-        self, source: ZSet, at: Ints, marks: dict[str, np.ndarray], copies: Ints, version: int
+        self,
+        source: ZSet,
+        at: Ints,
+        marks: dict[str, np.ndarray | pa.Array],
+        copies: Ints,
+        version: int,
     ) -> pa.Table:
         """Return rows, each as often as it has copies, with the marks of one version."""
         kept = np.repeat(np.arange(len(at)), copies)
         rows, schema = source.take(at[kept]).table, self.schema
-        marks = {name: values[kept] for name, values in marks.items()}
-        marks[VERSION] = np.full(len(kept), version, np.int64)
-        columns = [
-            pa.array(marks[name]) if name in marks else column(rows, name) for name in schema.names
-        ]
+        taken = pa.array(kept)
+        own = {name: pa.array(values).take(taken) for name, values in marks.items()}
+        own[VERSION] = pa.array(np.full(len(kept), version, np.int64))
+        columns = [own[name] if name in own else column(rows, name) for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
+
+
+def sums_of(index: int) -> tuple[str, str]:
+    """Return the output columns of one of ``sums``: the sum, a DECIMAL, and how many it adds up."""
+    return f"__sum{index}", f"__seen{index}"
+
+
+def _total_of(type_: pa.DataType) -> pa.DataType:
+    return pa.decimal128(38, type_.scale if pa.types.is_decimal(type_) else 0)
+
+
+def _whole(halves: np.ndarray, type_: pa.DataType) -> pa.Array:
+    """Return the sums of upper and of lower halves of 64 bits as decimals."""
+    upper, lower = halves[0], halves[1]
+    carried = upper + (lower >> np.int64(32))
+    low = (carried << np.int64(32)) | (lower & np.int64(0xFFFFFFFF))
+    words = np.ascontiguousarray(np.stack([low, carried >> np.int64(32)], axis=1))
+    return pa.Array.from_buffers(type_, len(low), [None, pa.py_buffer(words)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,19 +413,18 @@ class _Around:
         places = np.where(first, np.arange(len(first)), 0)
         return np.append(np.maximum.accumulate(places), len(first))
 
-    def weights_before(self, slices: _Slices) -> Ints:
-        """Return the number of rows of their groups that are before slices to the end."""
-        found = np.zeros(len(slices.probes), np.int64)
+    def before(self, slices: _Slices) -> list[tuple[Run, Ints, Ints]]:
+        """Return where the rows before slices to the end of their groups are, by run."""
         if self.mixed:
-            return found  # their groups are read whole
-        read, near = self.entries[len(self.probes) :], self.near
+            return []  # their groups are read whole
+        found, read, near = [], self.entries[len(self.probes) :], self.near
         for i, run in enumerate(near.runs):
             own = read[near.offsets[i] : near.offsets[i + 1]]
             starts, stops = near.starts[i, slices.probes], near.stops[i, slices.probes]
             places = own.searchsorted(slices.begin)
             positions = np.append(near.positions[i], 0)[places]
             inside = (places < len(own)) & (positions < stops) & (positions >= starts)
-            found += weights_between(run, starts, np.where(inside, positions, stops))
+            found.append((run, starts, np.where(inside, positions, stops)))
         return found
 
 

@@ -23,7 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
+from headrace.spine import KeyLimit
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.zset.zset import column
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
@@ -82,12 +84,12 @@ class Pairs:
         looked = ((inserted, before[1].plus(right)), (retracted, before[1]))
         parts, counts = [], []
         for rows, others in looked if right.rows else ((left, before[1]),):
-            probes, partners = others.lookup(rows.hashes, rows.keys)
+            probes, partners = self.partners(rows, others, of_left=True)
             parts.append(self._combined(rows.take(probes), partners))
             count = np.zeros(rows.rows, np.int64)
             np.add.at(count, probes, partners.weights)
             counts.append(count)
-        probes, partners = before[0].plus(retracted).lookup(right.hashes, right.keys)
+        probes, partners = self.partners(right, before[0].plus(retracted), of_left=False)
         parts.append(self._combined(partners, right.take(probes)))
         if right.rows:
             seen = np.zeros(left.rows, np.int64)
@@ -96,6 +98,14 @@ class Pairs:
         else:
             (seen,) = counts
         return self.joined(parts), seen
+
+    def partners(self, rows: ZSet, others: Spine, *, of_left: bool) -> tuple[Ints, ZSet]:
+        """Return the rows of the other side with the keys of some rows, and whose key each has.
+
+        ``of_left``: the given rows are of the left.
+        """
+        del of_left
+        return others.lookup(rows.hashes, rows.keys)
 
     def joined(self, parts: list[pa.Table]) -> pa.Table:
         """Return all rows of tables with the columns of ``schema``."""
@@ -135,3 +145,49 @@ class Pairs:
             weights,
         ]
         return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A bound of the partners of a row, in their order: not before, or not after, a value.
+
+    ``value`` is a column of the row itself, to which ``shift`` is added. An ``is_open`` bound does
+    not bound where it is NULL.
+    """
+
+    value: str
+    is_low: bool
+    shift: int = 0
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
+class RangePairs(Pairs):
+    """Pairs that a further condition restricts to ranges of a value within each key.
+
+    The layouts have an order, of one column of numbers, dates or timestamps. ``of_left`` bounds the
+    partners of a row of the left, and ``of_right`` those of a row of the right. With ``nearest``, a
+    row of the left can only have a pair with the last row within its bounds. Pairs out of the
+    ranges may be among the output: the condition is still to be applied.
+    """
+
+    of_left: tuple[Within, ...] = ()
+    of_right: tuple[Within, ...] = ()
+    nearest: bool = False
+
+    def partners(self, rows: ZSet, others: Spine, *, of_left: bool) -> tuple[Ints, ZSet]:
+        """Return the rows of the other side with equal keys and within the bounds of each row."""
+        bounds, by = self.of_left if of_left else self.of_right, others.layout.order[0]
+        limits = [
+            KeyLimit.of(
+                by,
+                column(rows.table, each.value),
+                each.shift,
+                is_low=each.is_low,
+                is_open=each.is_open,
+            )
+            for each in bounds
+        ]
+        if of_left and self.nearest:
+            return others.last_within(rows.hashes, rows.keys, limits)
+        return others.between(rows.hashes, rows.keys, limits)

@@ -17,7 +17,7 @@ from headrace.spine.merge import (
 )
 from headrace.spine.mounts import sync_directory
 from headrace.spine.narrowing import pairs_of
-from headrace.spine.near_rows import Neighbours, weights_between
+from headrace.spine.near_rows import Neighbours, is_summable, sums_between, weights_between
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -36,6 +36,7 @@ from headrace.spine.pack import (
 )
 from headrace.spine.parts import PART_BYTES, SpineParts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
+from headrace.spine.ranges_of_keys import KeyLimit
 from headrace.spine.run import Run, matches_of_runs, pairs_among
 from headrace.spine.run_file import Place, RunFile
 from headrace.spine.spine import Spine
@@ -51,6 +52,7 @@ __all__ = [
     "ChecksummedFile",
     "FirstOf",
     "Flat",
+    "KeyLimit",
     "Neighbours",
     "PackWriter",
     "Place",
@@ -72,6 +74,7 @@ __all__ = [
     "earliest_due",
     "flat",
     "forget_runs",
+    "is_summable",
     "matches_of_runs",
     "merge",
     "open_run",
@@ -82,6 +85,7 @@ __all__ = [
     "read_to_check",
     "remove_packs",
     "remove_packs_of",
+    "sums_between",
     "sync_directory",
     "times_forgotten",
     "unchecked_bytes",

@@ -11,16 +11,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.spine.narrowing import NARROW, pairs_of, searched
 from headrace.spine.run import Run, take_of
-from headrace.zset import WEIGHT, ZSet
+from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.zset.decimals import decimal_words
+from headrace.zset.equality import valid
 from headrace.zset.zset import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from headrace.zset.equality import Ints
+
+
+_DIGITS = 18
+"""The most digits of decimals that fit 64 bits."""
+_BLOCK = 64
+"""After so many rows of a run, its sums up to there are kept."""
+_HALF, _LOW = np.int64(32), np.int64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,63 @@ def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Ne
         offset += len(own)
     rows = ZSet(probes.layout, take_of(probes.layout, runs, positions))
     return Neighbours(runs, rows, tuple(positions), left, right, starts, stops), read + offset
+
+
+def is_summable(type_: pa.DataType) -> bool:
+    """Whether :func:`sums_between` adds up values of a type."""
+    if pa.types.is_decimal128(type_):
+        return bool(type_.precision <= _DIGITS)
+    return bool(pa.types.is_signed_integer(type_))
+
+
+def sums_between(
+    run: Run, name: str, starts: Ints, stops: Ints
+) -> tuple[npt.NDArray[np.int64], int]:
+    """Return sums of a column over the rows at the positions ``[start, stop)`` of a run.
+
+    One for each range, times the weights: of the upper 32 bits of the values, or of the digits of
+    decimals, of the lower ones, and of 1 for each value that is not NULL. Values that are not
+    summable count as 0. The column is read once for each run; then at most some rows at both ends
+    of a range, whose number is returned too.
+    """
+    field = run.layout.columns.field(name)
+    layout = Layout((), pa.schema([field]), pa.schema([run.layout.summed.field(WEIGHT)]))
+    only = run.excerpt(layout, (name,))
+    if name not in run.running:
+        parts = [_summands(batch.column(name), batch.column(WEIGHT)) for batch in only.batches]
+        sums = np.concatenate([np.zeros((3, 1), np.int64), *parts], axis=1).cumsum(axis=1)
+        run.running[name] = sums[:, ::_BLOCK].copy()
+    blocks = run.running[name]
+
+    def up_to(positions: Ints) -> tuple[npt.NDArray[np.int64], int]:
+        block, rest = np.divmod(positions, _BLOCK)
+        which, rows = pairs_of(block * _BLOCK, rest)
+        found = blocks[:, block]
+        if len(rows):
+            order = np.argsort(rows, kind="stable")
+            taken = ZSet(layout, only.take(rows[order])).table.combine_chunks()
+            more = _summands(taken.column(name).chunk(0), taken.column(WEIGHT).chunk(0))
+            for total, added in zip(found, more, strict=True):
+                np.add.at(total, which[order], added)
+        return found, len(rows)
+
+    (last, read), (first, more) = up_to(stops), up_to(starts)
+    return last - first, read + more
+
+
+def _summands(values: pa.Array, weights: pa.Array) -> npt.NDArray[np.int64]:
+    """Return what each row adds to the sums of :func:`sums_between`."""
+    copies, shown = weights.to_numpy(), valid(values)
+    found = np.zeros((3, len(copies)), np.int64)
+    found[2] = shown * copies
+    if is_summable(values.type):
+        if pa.types.is_decimal(values.type):
+            numbers = decimal_words(values)[:, 0]
+        else:
+            numbers = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers = np.where(shown, numbers, 0)
+        found[0], found[1] = (numbers >> _HALF) * copies, (numbers & _LOW) * copies
+    return found
 
 
 def weights_between(run: Run, starts: Ints, stops: Ints) -> Ints:

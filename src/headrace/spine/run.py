@@ -73,6 +73,8 @@ class Run:
         default_factory=list, init=False, repr=False
     )
     """Another: for a range of hashes and a time, the next one at which a row in it is due."""
+    running: dict[str, Ints] = field(default_factory=dict, init=False, repr=False)
+    """The cache of :func:`headrace.spine.near_rows.sums_between`, by column."""
     flattened: list[Any] = field(default_factory=list, init=False, repr=False)
     """The cache of :func:`headrace.spine.columns.flat` for this run and others."""
 

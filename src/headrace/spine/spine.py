@@ -25,21 +25,26 @@ from headrace.spine.narrowing import narrowed
 from headrace.spine.near_rows import Neighbours, near
 from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
+from headrace.spine.ranges_of_keys import KeyLimit, in_order, in_range
 from headrace.spine.run import Run, matches_in, take_of
 from headrace.spine.stored import StoredBatch
 from headrace.zset import EVERY_ROW, WEIGHT, Layout, Restriction, ZSet, same_pairs
 from headrace.zset.equality import valid
 from headrace.zset.sums import segment_sums_int64
-from headrace.zset.zset import column, fresh
+from headrace.zset.zset import column, fresh, in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from headrace.spine.flattened import Flat
+    from headrace.spine.ranges_of_keys import InRange
     from headrace.spine.run_file import RunFile
     from headrace.spine.stored import Batch
-    from headrace.zset.equality import Ints
+    from headrace.zset.equality import Bools, Ints
+
+_LAST_READ = 4
+"""How many of the last rows of a key are read from a run at first."""
 
 
 @dataclass(slots=True)
@@ -176,6 +181,75 @@ class Spine:
         hash. O(d log n) for d keys in each of the runs, plus the rows found.
         """
         return self._total(self._find(hashes, self.layout.key, keys), self.layout.key)
+
+    def between(
+        self, hashes: Ints, keys: Sequence[pa.Array], limits: Sequence[KeyLimit]
+    ) -> tuple[Ints, ZSet]:
+        """Return :meth:`lookup` of the rows within limits, reading few others of large keys.
+
+        Rows that are not within them may be returned too. O(log n) for each key, limit and run,
+        plus the rows returned.
+        """
+        order, hashes = _ascending(hashes)
+        if order is not None:
+            keys = [values.take(pa.array(order)) for values in keys]
+            limits = [each.at(order) for each in limits]
+        found, read = in_range(self.layout, self.runs, hashes, limits, None)
+        self.reads.rows += read
+        own = same_pairs(found.rows.keys, None, keys, found.probes)
+        rows = found.rows.filter(own)
+        return self._total(_Found(found.probes[own], found.runs[own], rows, order), self.layout.key)
+
+    def last_within(
+        self, hashes: Ints, keys: Sequence[pa.Array], limits: Sequence[KeyLimit]
+    ) -> tuple[Ints, ZSet]:
+        """Return :meth:`between`, but of each key only the last row, and perhaps some before it.
+
+        The last one has the greatest value of the first column of the order; all that have it are
+        returned.
+        """
+        order, hashes = _ascending(hashes)
+        if order is not None:
+            keys = [values.take(pa.array(order)) for values in keys]
+            limits = [each.at(order) for each in limits]
+        pending, most = np.arange(len(hashes)), _LAST_READ
+        probes, parts = [np.zeros(0, np.int64)], [ZSet.empty(self.layout)]
+        while len(pending):
+            at = pa.array(pending)
+            asked = [each.at(pending) for each in limits]
+            count = np.full(len(pending), most)
+            found, read = in_range(self.layout, self.runs, hashes[pending], asked, count)
+            self.reads.rows += read
+            whole, own, rows = self._last(found, [values.take(at) for values in keys])
+            answered = whole[own]
+            probes.append(pending[own[answered]])
+            parts.append(rows.filter(answered))
+            pending, most = pending[~whole], 4 * most
+        found_probes = np.concatenate(probes)
+        rows = ZSet.sum_of(self.layout, parts)
+        by_probe = np.argsort(found_probes, kind="stable")
+        rows = ZSet(self.layout, in_one_piece(rows.table)).take(by_probe)
+        found_probes = found_probes[by_probe]
+        return (found_probes if order is None else order[found_probes]), rows
+
+    def _last(self, found: InRange, keys: Sequence[pa.Array]) -> tuple[Bools, Ints, ZSet]:
+        """Add up rows read from the end of keys, as far as they are complete.
+
+        Returns whether the last row of each key is among them, and the rows with their keys.
+        """
+        by, count = self.layout.order[0], found.cut.shape[1]
+        own = same_pairs(found.rows.keys, None, keys, found.probes)
+        every = _Found(found.probes[own], found.runs[own], found.rows.filter(own), None)
+        probes, rows = self._total(every, self.layout.key)
+        values = in_order(column(found.rows.table, by.name), by)
+        edge, is_cut = np.full(count, LOWEST, np.int64), np.asarray(found.cut.any(axis=0))
+        for cut, first in zip(found.cut, found.first, strict=True):
+            edge[cut] = np.maximum(edge[cut], values[first[cut]])
+        own_values = in_order(column(rows.table, by.name), by)
+        certain = ~is_cut[probes] | (own_values > edge[probes])
+        whole = ~is_cut
+        whole[probes[certain & (rows.weights > 0)]] = True
+        return whole, probes[certain], rows.filter(certain)
 
     def weights_under(self, hashes: Ints, keys: Sequence[pa.Array]) -> Ints:
         """Return the sum of the weights of all rows of each key; keys as for :meth:`lookup`."""

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import BooleanType, LongType
+from pyspark.sql.types import BooleanType, DecimalType, LongType
 
 from headrace.catalyst import plan
+from headrace.catalyst.near import Carry, carried
+from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items
+from headrace.catalyst.walk import replaced
 from headrace.engine.lowering.assembly import Assembly, Frame
 from headrace.engine.lowering.restored import StateShare
 from headrace.operators import (
@@ -27,6 +30,7 @@ from headrace.operators import (
     VERSION,
     FrameReach,
     NearRows,
+    sums_of,
 )
 from headrace.zset import HASH, WEIGHT
 
@@ -56,9 +60,8 @@ class _Slices:
     slice: Any
     reached: Any
     before: Any | None
-
-
-_MARKS = (VERSION, SLICE, REACHED, BEFORE)
+    sums: tuple[tuple[Any, Any, Any], ...]
+    """Values, the sum of each over the rows before a slice, and how many are not NULL there."""
 
 
 def recomputed(assembly: Assembly, node: Recompute, below: Frame | StateShare) -> Frame:
@@ -246,42 +249,82 @@ def _sliced(
     transplant, operator, long = assembly.transplant, node.operator, LongType()
     order = [(key.expression.handle, key.expression.type) for key in near.order]
     reach = operator.reach if isinstance(operator, NearRows) else FrameReach()
-    names = (*reach.lowers, *reach.uppers)
-    bounds = dict(zip(names, (*near.lowers, *near.uppers), strict=True))
+    names = (*reach.lowers, *reach.uppers, *reach.sums)
+    bounds = dict(zip(names, (*near.lowers, *near.uppers, *near.sums), strict=True))
     keyed, types = _arranged(assembly, node, query.partition, order, below, bounds)
+    kept = len(types)
     types += [(VERSION, long), (SLICE, long), (REACHED, BooleanType())]
     types += [(BEFORE, long)] if reach.running else []
+    for i, value in enumerate(near.sums):
+        total, seen = sums_of(i)
+        scale = value.type.scale if isinstance(value.type, DecimalType) else 0
+        types += [(total, DecimalType(38, scale)), (seen, long)]
     inputs = ((HASH, *operator.layout.columns.names, WEIGHT),)
     task = assembly.task(node.name, operator, node.arrangements, inputs, types)
     rows = assembly.stepped(task, keyed, types)
     output = transplant.output(rows)
     named = _renamed(transplant, node.plan.child.attributes, output)
-    marks = [output[name] for name, _ in types if name in _MARKS]
+    marks = [output[name] for name, _ in types[kept:]]
     plan_ = transplant.project([*named, *marks], rows)
-    return _Slices(plan_, output[VERSION], output[SLICE], output[REACHED], output.get(BEFORE))
+    sums = tuple(
+        (value.handle, *(output[name] for name in sums_of(i))) for i, value in enumerate(near.sums)
+    )
+    ends = output[VERSION], output[SLICE], output[REACHED], output.get(BEFORE)
+    return _Slices(plan_, *ends, sums)
 
 
 def _counted(
     transplant: Transplant, query: plan.Window, slices: _Slices, keys: list[Any], rows: Any
 ) -> Any:
-    """Add the values of functions; those that count rows count those before their slice too."""
-    near, before = query.near, slices.before
-    if near is None or before is None:
+    """Add the values of functions; running ones add what is before their slice."""
+    near = query.near
+    if near is None or not near.counted:
         return transplant.window(query.handle, keys, rows)
-    functions, added = [], []
+    functions: list[Any] = []
+    added: list[Any] = []
+
+    def value(expression: Any, kind: str, _node: str) -> Any | None:
+        if kind != "WindowExpression":
+            return None
+        functions.append(transplant.alias(expression, f"f{len(functions)}"))
+        return _from_the_first(transplant, expression, functions[-1].toAttribute(), slices)
+
     for each, attribute in zip(items(query.handle.windowExpressions()), query.added, strict=True):
-        if attribute.id not in near.counted:
+        if attribute.id in near.counted:
+            whole = replaced(transplant.scala, each.child(), "Window", value)
+            added.append(transplant.alias(whole, attribute.name, attribute.handle))
+        else:
             functions.append(each)
             added.append(attribute.handle)
-            continue
-        functions.append(transplant.alias(each.child(), attribute.name))
-        more = transplant.cast(before, attribute.type)
-        value = transplant.scala.expression("Add", functions[-1].toAttribute(), more)
-        added.append(transplant.alias(value, attribute.name, attribute.handle))
     windowed = transplant.window(query.handle, keys, rows, functions)
     own = [a.handle for a in query.child.attributes]
     marks = [slices.version, slices.reached]
     return transplant.project([*own, *added, *marks], windowed)
+
+
+def _from_the_first(transplant: Transplant, window: Any, found: Any, slices: _Slices) -> Any:
+    """Return the value of a function from the first row of its group on.
+
+    ``found`` is its value over the rows of its slice.
+    """
+    expression, carry = transplant.scala.expression, carried(window)
+    if carry is None:
+        return found
+    what, argument = carry
+    if what is Carry.ROWS:
+        return expression("Add", found, transplant.cast(slices.before, type_of(found)))
+    ((total, seen),) = [both for value, *both in slices.sums if value.semanticEquals(argument)]
+    if what is Carry.VALUES:
+        return expression("Add", found, seen)
+    type_ = type_of(found)
+    own = expression("Coalesce", transplant.scala.seq([found, _zero(transplant, type_)]))
+    both = transplant.cast(expression("Add", own, transplant.cast(total, type_)), type_)
+    nothing = expression("EqualTo", seen, transplant.literal(0, LongType()))
+    return expression("If", nothing, found, both)
+
+
+def _zero(transplant: Transplant, type_: DataType) -> Any:
+    return transplant.cast(transplant.literal(0, LongType()), type_)
 
 
 def _weighted(transplant: Transplant, named: list[Any], version: Any, below: Any) -> Frame:

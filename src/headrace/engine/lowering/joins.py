@@ -9,10 +9,12 @@ from pyspark.sql.types import BooleanType, LongType
 
 from headrace.engine.lowering.assembly import Assembly, Frame, Tail
 from headrace.engine.lowering.restored import StateShare
-from headrace.operators import FLAG, ROW, Emits, RowKind
+from headrace.operators import FLAG, ROW, Emits, RangePairs, RowKind
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.catalyst import plan
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Join, Match
@@ -27,12 +29,16 @@ class _Side:
     attributes: tuple[plan.Attribute, ...]
     keys: tuple[plan.Expression, ...]
     layout: Layout
+    computed: Mapping[str, plan.Expression]
+    """The expressions of its order and of bounds, by the names of their columns."""
 
     def columns(self) -> list[tuple[str, DataType, Any]]:
         """Return the arranged columns: name, type, and the expression that computes it."""
         found = {name: (a.type, a.handle) for name, a in self.own().items()}
         for name, key in zip(self.layout.key, self.keys, strict=True):
             found.setdefault(name, (key.type, key.handle))
+        for name, value in self.computed.items():
+            found.setdefault(name, (value.type, value.handle))
         return [(name, *found[name]) for name in self.layout.columns.names]
 
     def own(self) -> dict[str, plan.Attribute]:
@@ -110,9 +116,20 @@ def matched(assembly: Assembly, node: Match, below: Frame) -> Frame:
 
 def _sides(node: Join) -> tuple[_Side, _Side]:
     query, pairs = node.plan, node.operator.pairs
+    left: dict[str, plan.Expression] = {}
+    right: dict[str, plan.Expression] = {}
+    if isinstance(pairs, RangePairs) and query.ranges is not None:
+        ranges = query.ranges
+        left[pairs.left.order[0].name] = ranges.left.expression
+        right[pairs.right.order[0].name] = ranges.right.expression
+        for own, bounds, kept in (
+            (left, ranges.of_left, pairs.of_left),
+            (right, ranges.of_right, pairs.of_right),
+        ):
+            own |= {within.value: b.value for within, b in zip(kept, bounds, strict=True)}
     return (
-        _Side("l", query.left.attributes, query.left_keys, pairs.left),
-        _Side("r", query.right.attributes, query.right_keys, pairs.right),
+        _Side("l", query.left.attributes, query.left_keys, pairs.left, left),
+        _Side("r", query.right.attributes, query.right_keys, pairs.right, right),
     )
 
 
