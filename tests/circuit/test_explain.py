@@ -23,7 +23,7 @@ Integrate: the view's rows
         InnerJoin on t.k = u.k, then (t.g < u.v), bilinear
             stores 9/join1.left by (k): 3 columns
             stores 9/join1.right by (k): 2 columns
-            per change: one lookup on the other side, and the pairs that it adds or removes; no recompute
+            per change: the rows of the other side within its range, and the pairs that it adds or removes; no recompute
           Project (k, g, s), linear
             Filter (((t.x IS NOT NULL) AND (t.x > 3L)) AND ((t.k IS NOT NULL) AND (t.g IS NOT NULL))), linear
               Source t (k, g, x, s)
@@ -39,7 +39,8 @@ LINES = {
     "SELECT t.k, u.v FROM t LEFT JOIN u ON t.k = u.k": "LeftJoin on t.k = u.k",
     "SELECT k FROM t WHERE k NOT IN (SELECT v FROM u)": "AntiJoin on t.k = u.v",
     "SELECT t.k, u.v FROM t FULL JOIN u ON t.k = u.k AND t.x > u.v": "Matches: the number of pairs of each row of the right",
-    "SELECT t.k FROM t JOIN u ON t.x > u.v": "per change: all rows of the other side, since the join has no equality; no recompute",
+    "SELECT t.k FROM t JOIN u ON t.x > u.v": "per change: the rows of the other side within its range, and the pairs that it adds",
+    "SELECT t.k FROM t JOIN u ON t.x % 3 > u.v": "per change: all rows of the other side, since the join has no equality; no recompute",
     "SELECT g, max(x) AS m FROM t GROUP BY g": "stores 9/aggregate1.values0 by (t.g): 2 columns",
     "SELECT abs(k) AS a, count(*) AS n FROM t GROUP BY abs(k)": "GroupAggregate by (abs(t.k)): count(1)",
     "SELECT s, sum(x) OVER (PARTITION BY abs(k) ORDER BY x) AS w FROM t": "OVER (PARTITION BY abs(t.k) ORDER BY t.x",

@@ -155,4 +155,4 @@ def _is_in_utc(value: Any) -> bool:
 
 
 def _is_ordinal(type_: DataType) -> bool:
-    return type(type_) in INTEGERS or isinstance(type_, DateType | TIMES)
+    return type(type_) in INTEGERS or isinstance(type_, (DateType, *TIMES))
