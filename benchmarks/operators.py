@@ -43,11 +43,13 @@ from headrace.operators import (
     Extremum,
     FirstRows,
     Fold,
+    FrameReach,
     GlobalAggregate,
     GroupAggregate,
     InnerJoin,
     Integrate,
     Matches,
+    NearRows,
     OuterJoin,
     Pairs,
     Quarantine,
@@ -376,6 +378,12 @@ def orders() -> Iterator[Case]:
     layout = Layout(("account",), PAYMENT, COUNT, (OrderBy("at"), OrderBy("id")))
     spine, change = payments_by(layout, "account")
     yield Case("First rows", FirstRows(layout, 3).step, (spine,), lambda rows: (change(rows),))
+    for name, reach in (
+        ("Rows near, one before", FrameReach(before=1)),
+        ("Rows near, numbered", FrameReach(running=True, peers=2)),
+    ):
+        near = NearRows(layout, reach)
+        yield Case(name, near.step, (spine,), lambda rows: (change(rows),))
     grouped = Layout(("account",), PAYMENT, COUNT)
     unordered, _ = payments_by(grouped, "account")
     touched = TouchedGroups(grouped)
