@@ -430,6 +430,17 @@ def replays(results: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def corrections(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per correction of one event: the time until all views show it, and its work."""
+    columns = ["events", "at once", "correction", "seconds", "segments", "rows read", "jobs"]
+    table = _table("One event corrected, until its views are read", columns)
+    for found in results:
+        sizes = (f"{found[each]:,}" for each in ("rows", "at_once"))
+        work = (f"{found[each]:,}" for each in ("segments", "rows_read", "jobs"))
+        table.add_row(*sizes, found["correction"], f"{found['seconds']:.2f}", *work)
+    return table
+
+
 def memory(results: dict[str, Any]) -> Table:
     """Return a row per run: peaks by kind of process, resident and proportional."""
     table = _table(

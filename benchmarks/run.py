@@ -22,6 +22,7 @@ from rich.console import Console
 from benchmarks import (
     commands,
     concurrency,
+    corrections,
     freshness,
     nexmark,
     operators,
@@ -57,6 +58,7 @@ PARTS = (
     "payledger",
     "refresh",
     "replay",
+    "correct",
     "sinks",
     "operators",
     "epochs",
@@ -122,13 +124,14 @@ def main(  # noqa: PLR0917 (options, given by name)
     server, views read over HTTP. With --only push, changes that reach subscribers. With --only
     payledger, balances whose policy changes in the past, beside a rebuild. With --only refresh,
     fifty views that are refreshed hourly, beside one. With --only replay, slices of a view that
-    are replayed, beside a rebuild. With --only sinks, each target that a server can be had of. With
-    --only operators, a step of each operator, with --beside as well that of another checkout. With
-    --only epochs, small epochs in this process beside the same as Spark jobs. With --only tpch,
-    TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With --only
-    steady, what an event of a small steady stream costs, and what it leaves on disk. With --only
-    commands, what commands cost that run once. With --only cluster, fills and epochs on a cluster
-    of Spark, with the requests to the store and their price.
+    are replayed, beside a rebuild. With --only correct, single events of a stream that are
+    corrected, until its views can be read. With --only sinks, each target that a server can be had
+    of. With --only operators, a step of each operator, with --beside as well that of another
+    checkout. With --only epochs, small epochs in this process beside the same as Spark jobs. With
+    --only tpch, TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With
+    --only steady, what an event of a small steady stream costs, and what it leaves on disk. With
+    --only commands, what commands cost that run once. With --only cluster, fills and epochs on a
+    cluster of Spark, with the requests to the store and their price.
     """
     console = Console()
     if not console.is_terminal:
@@ -254,6 +257,14 @@ def _of_repair(
         rows = min(events, replays.MOST_ROWS)
         found["replay"] = _apart(replays.measure, DATA, rows, partitions)
         console.print(report.replays(found["replay"]))
+    if "correct" in parts:
+        sizes = ((corrections.ONE_BY_ONE, 1), (corrections.MOST_ROWS, corrections.AT_ONCE))
+        found["correct"] = [
+            each
+            for rows, at_once in sizes
+            for each in _apart(corrections.measure, DATA, min(events, rows), at_once, partitions)
+        ]
+        console.print(report.corrections(found["correct"]))
     if "refresh" in parts:
         rows = min(events, refreshes.MOST_ROWS)
         found["refresh"] = [
