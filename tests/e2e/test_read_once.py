@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.log import EmbeddedLog
+from headrace.log import EmbeddedLog, segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import headrace
+    from headrace.ledger import Segment
     from headrace.log import LogShare
 
 VIEWS = {
@@ -86,3 +87,34 @@ def test_verify_reads_each_log_once_for_all_views(
     assert verified() == once, "with corrections"
     monkeypatch.setattr("headrace.history.comparing._MOST_KEPT_BYTES", 0)
     assert min(verified().values()) > 1, "what is large is read by each comparison"
+
+
+@pytest.mark.spark
+def test_a_correction_opens_what_may_hold_its_events_and_runs_no_job(
+    shop: headrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(8, 68):
+        shop.sql(f"INSERT INTO s VALUES ({i % 3}, {i})")
+    shop.sql("CORRECT STREAM s REPLACE SET x = 100 WHERE x = 50")  # some views keep more from now
+    shop.flush()
+    opened, blocks = set[tuple[str, int]](), segments._blocks
+    context = shop.parts.engine.spark.sparkContext
+
+    def jobs() -> int:
+        return int(context._jsc.sc().statusStore().jobsList(None).size())
+
+    def noted(directory: Path, segment: Segment, *range_: Any) -> Iterator[segments.LogBlock]:
+        opened.add((segment.file.name, segment.file.position))
+        return blocks(directory, segment, *range_)
+
+    monkeypatch.setattr(segments, "_blocks", noted)
+    for where, most in [("x = 30", 3), ("k = 1 AND x BETWEEN 40 AND 41", 4), ("x = 100", 4)]:
+        before = jobs()
+        opened.clear()
+        done = shop.sql(f"CORRECT STREAM s REPLACE SET x = x + 200 WHERE {where}")
+        assert done.message == "1 event replaced"
+        (total,) = shop.sql("SELECT n FROM rows").fetchall()
+        assert total == (68,)
+        assert len(opened) <= most, where
+        assert jobs() == before, where
+    assert {verdict for *_, verdict in shop.sql("VERIFY").fetchall()} == {"equal to batch"}

@@ -192,6 +192,14 @@ def test_a_filter_of_offsets_lists_only_their_segments(landed: Landed) -> None:
     assert landed.counted.listed == 5
 
 
+def test_a_filter_of_offsets_opens_their_segments_and_corrections(tmp_path: Path) -> None:
+    events = events_of(tmp_path, written(tmp_path, [*[1] * 20, {3: 1, 9: 1}, 2]), 0, 26)
+    assert events.opened(between(5, 6, OFFSET), 10) == 3
+    found = events.where(between(8, 9, OFFSET), 10, ["N", OFFSET])
+    assert found is not None
+    assert found.to_pylist() == [{"N": 8, OFFSET: 8}, {"N": 21, OFFSET: 9}]
+
+
 def test_more_rows_than_are_wanted_are_not_all_read(landed: Landed) -> None:
     assert landed.events.where(EVERY_ROW, 10, ["n"]) is None
     assert landed.reads.segments == 0

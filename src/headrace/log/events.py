@@ -282,21 +282,27 @@ class Events:
         low, high = np.searchsorted(amended, [piece.first, piece.end]).tolist()
         return low == high and piece.segment not in self.extent.corrected.segments
 
-    def _within(self, restriction: Restriction) -> Extent:
-        """Return the offsets of the log where events may be that meet tests of their offset.
+    def _within(self, restriction: Restriction) -> tuple[list[_Piece], Extent, list[_Piece]]:
+        """Return where events may be that meet tests of their offset.
 
-        What a correction puts in place of an event is further on in the log.
+        It is a range of the log and, before and after it, what corrections put in place of events.
         """
         extent = self.extent
-        if extent.corrected is not None:
-            return extent
         first, end = int(extent.first), int(extent.end)
         for test in restriction.tests:
             if test.column == OFFSET:
                 low, high = test.range
                 first = first if low is None else max(first, low.as_py())
                 end = end if high is None else min(end, high.as_py() + 1)
-        return replace(extent, first=Offset(first), end=Offset(max(first, end)))
+        end = max(first, end)
+        corrections = () if extent.corrected is None else extent.corrected.segments
+        before = (_Piece(s, s.range.first, Offset(min(s.range.end, first))) for s in corrections)
+        after = (_Piece(s, Offset(max(s.range.first, end)), s.range.end) for s in corrections)
+        return (
+            [each for each in before if each.rows > 0],
+            replace(extent, first=Offset(first), end=Offset(end)),
+            [each for each in after if each.rows > 0],
+        )
 
     def _pruning(self, restriction: Restriction) -> Pruning:
         return Pruning.of(self._in_log(restriction))
@@ -314,7 +320,11 @@ class Events:
 
         With ``newest``, the last offsets come first, and large segments are taken in pieces.
         """
-        extent, pruning = self._within(restriction), self._pruning(restriction)
+        pruning, (before, extent, after) = self._pruning(restriction), self._within(restriction)
+        if newest:
+            before, after = after[::-1], before[::-1]
+        if before:
+            yield before
         block, held = list[_Piece](), 0
         while extent.first < extent.end:
             page = self.listing.page(extent, pruning, min(rows, _MOST_LISTED), newest=newest)
@@ -331,6 +341,8 @@ class Events:
             extent = replace(extent, first=page.left[0], end=page.left[1])
         if block:
             yield block
+        if after:
+            yield after
 
     def _parts(
         self, pieces: Sequence[_Piece], names: Sequence[str], restriction: Restriction
