@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from headrace.errors import Code, HeadraceError
@@ -23,8 +24,6 @@ from runtime.pure import PARTITIONS, PureDatabase
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import sqlalchemy as sa
 
     from headrace.catalog import Table, View
     from headrace.spine import PackWriter, RunFile
@@ -270,6 +269,76 @@ def test_a_row_is_written_again_once_for_each_eightfold_of_its_table(
     runs = db.ledger.head.next_spines[rows_of(table.id)]
     assert sum(run.file.rows for run in runs) == 128
     assert 64 <= written["rows"] <= 128 * 2
+
+
+def statements(db: PureDatabase, table: Table, number: int) -> int:
+    """Return how many statements of SQL, and transactions, a landing and its epoch take."""
+    found: list[str] = []
+    with db.ledger._transactions.reading() as connection:
+        pool = connection.engine.pool
+
+    def traced(connection: sqlite3.Connection, *_: object) -> None:
+        connection.set_trace_callback(found.append)
+
+    sa.event.listen(pool, "checkout", traced)
+    db.append(table, [(number, 1, 1)])
+    landed = len(found)
+    db.loop.advance()
+    sa.event.remove(pool, "checkout", traced)
+    assert [each for each in found[:landed] if each.startswith("BEGIN")] == ["BEGIN IMMEDIATE"]
+    assert sum(each.startswith("BEGIN") for each in found[landed:]) == 1
+    return len(found)
+
+
+def test_a_landing_and_an_epoch_are_a_transaction_each_however_many_views_there_are(
+    tmp_path: Path,
+) -> None:
+    asked = []
+    for others in (0, 12):
+        db = PureDatabase(tmp_path / str(others))
+        table, other = db.create_table(), db.create_table("other")
+        db.create_view("counts", table)
+        for number in range(others):
+            db.create_view(f"unreached{number}", other)
+        insert(db, table, 1)
+        asked.append(statements(db, table, 2))
+        db.close()
+    few, many = asked
+    assert few == many <= 30
+
+
+def test_at_rest_a_database_takes_little_more_than_what_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 16)
+    monkeypatch.setattr(compaction, "_DEAD_BYTES", 1 << 12)
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    db.create_view("above", db.create_view("counts", table))
+    for number in range(200):
+        insert(db, table, number)
+        if number % 8 == 7:
+            db.compaction.merge_due()
+        if number % 64 == 63 or number > 190:
+            db.compaction.run()
+    before = sum(path.stat().st_size for path in tmp_path.glob("ledger.db*"))
+    db.compaction.rest()
+    spines = db.ledger.head.next_spines.values()
+    live = sum(run.file.bytes for runs in spines for run in runs)
+    kept = sum(path.stat().st_size for path in db.loop.runs.iterdir())
+    assert kept <= 3 * live, "of that, the changes of epochs that can still be read"
+    assert sum(path.stat().st_size for path in tmp_path.glob("ledger.db*")) < before / 4
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as ledger:
+        assert ledger.execute("SELECT count(*) FROM epochs").fetchone()[0] <= 16 + 2
+        assert ledger.execute("SELECT count(*) FROM reads").fetchone()[0] <= 16 + 2
+        assert ledger.execute("PRAGMA freelist_count").fetchone()[0] <= 64
+    db.close()
+    forget_runs()
+    again = PureDatabase(tmp_path)
+    assert again.rows(table.id).total() == 200
+    insert(again, table, 200)
+    assert again.rows(table.id).total() == 201
+    again.close()
 
 
 def test_at_rest_state_is_small_and_every_kept_epoch_can_still_be_read(

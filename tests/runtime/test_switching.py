@@ -47,6 +47,7 @@ class Idle:
         self.closing, self.news = threading.Event(), threading.Event()
         self.published = self.retirement = self
         self.streams, self.beside = (), SetSteps(0)
+        self.waits: list[float | None] = []
         self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}, epoch=0))
 
     def advance(self, **_: bool) -> None:
@@ -64,7 +65,8 @@ class Idle:
     def wake(self) -> None:
         self.news.set()
 
-    def wait_for(self, *_: object) -> None:
+    def wait_for(self, _met: object, seconds: float | None = None) -> None:
+        self.waits.append(seconds)
         self.news.wait()
 
 
@@ -79,3 +81,29 @@ def test_a_pump_that_makes_epochs_has_threads_take_turns_quickly(monkeypatch) ->
     pump.close()
     assert pump.error is None
     assert sys.getswitchinterval() == pytest.approx(0.005)
+
+
+class Waiting(threading.Event):
+    """An event that keeps for how long it is waited for."""
+
+    def __init__(self, waits: list[float | None]) -> None:
+        super().__init__()
+        self.waits, self.asked = waits, threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        self.asked.set()
+        return super().wait(timeout)
+
+
+def test_no_thread_of_an_idle_pump_wakes_by_itself(monkeypatch) -> None:
+    loop = Idle()
+    monkeypatch.setattr("headrace.runtime.pump.Refreshes", lambda _loop: loop)
+    pump = Pump(loop, SimpleNamespace(run=loop.run, retirement=loop))
+    pump._arrived, pump._due = Waiting(loop.waits), Waiting(loop.waits)
+    pump.start()
+    assert pump._due.asked.wait(30)
+    assert pump._arrived.asked.wait(30)
+    pump.close()
+    assert loop.waits
+    assert set(loop.waits) == {None}

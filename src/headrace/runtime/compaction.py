@@ -53,12 +53,13 @@ _log: Final = logging.getLogger(__name__)
 
 _SECOND: Final = 1_000_000
 
-_DEAD_BYTES: Final = 1 << 23
+_DEAD_BYTES: Final = 1 << 22
 """The dead bytes in packs that are not worth a merge, however few bytes are live, ..."""
+_LIVE_OF_ONE: Final = 2
+"""... and how many live ones there are for each dead byte if they are many. ..."""
 _DEAD_AT_REST: Final = 1 << 20
-"""... and those at rest, ..."""
-_SHARE_AT_REST: Final = 4
-"""... where at most one byte is dead for so many that are live."""
+_LIVE_OF_ONE_AT_REST: Final = 4
+"""... The same at rest."""
 
 _PAUSES_SECONDS: Final = 1.0
 """How long one pass pauses for epochs in all: others may wait for its end."""
@@ -81,8 +82,8 @@ class Compaction:
 
     _seen: Mapping[ArrangementId, tuple[RunRecord, ...]] = field(default_factory=dict)
     """The runs of each arrangement when runs to merge were last looked for."""
-    _replaced: float = math.inf
-    """How many bytes have been merged since packs with dead runs were last looked for."""
+    _dead: float = math.inf
+    """At most so many bytes are dead in packs that have other runs, as far as was looked at."""
 
     def run(self) -> int:
         """Run one pass, in steps between epochs; return the number of runs that were merged."""
@@ -106,7 +107,7 @@ class Compaction:
         loop, ledger = self.loop, self.loop.ledger
         self.run()
         with self.busy:
-            most = self._most_dead(_DEAD_AT_REST, _SHARE_AT_REST)
+            most = self._most_dead(_DEAD_AT_REST, _LIVE_OF_ONE_AT_REST)
             self._merge(ledger.head.next_spines, math.inf, most, resting=True)
             if any(ledger.head.spines[i] is not r for i, r in ledger.head.next_spines.items()):
                 with loop.between():
@@ -117,7 +118,12 @@ class Compaction:
 
     def _pass(self, until: float, *, resting: bool = False) -> int:
         """Run a pass that pauses for epochs until some time."""
-        merged = self._merge_all(until, self._most_dead(_DEAD_BYTES, 1))
+        merged = self._merge_all(until)
+        while (most := self._most_dead(_DEAD_BYTES, _LIVE_OF_ONE)) is not None:
+            more = self._merge(self.loop.ledger.head.next_spines, until, most)
+            merged += more
+            if not more or self.loop.closing.is_set():
+                break
         arrangements = self.loop.ledger.spines.arrangements()
         self.loop.let_pass(until)
         self._advance_since(arrangements, every=resting)
@@ -125,50 +131,57 @@ class Compaction:
         self.sweep()
         return merged
 
-    def _merge_all(self, until: float, most: int | None = None) -> int:
+    def _merge_all(self, until: float) -> int:
         """Merge until nothing is due of what has changed; see :meth:`_merge`."""
         merged = 0
-        while True:
-            spines = self.loop.ledger.head.next_spines
-            seen, self._seen = self._seen, spines
-            changed = {id_: runs for id_, runs in spines.items() if seen.get(id_) is not runs}
-            more = self._merge(changed if most is None else spines, until, most)
+        while more := self._merge(self._changed(), until):
             merged += more
-            if not more or self.loop.closing.is_set():
-                return merged
+            if self.loop.closing.is_set():
+                break
+        return merged
+
+    def _changed(self) -> dict[ArrangementId, tuple[RunRecord, ...]]:
+        """Return the runs of each arrangement that has changed since the last call."""
+        before, self._seen = self._seen, self.loop.ledger.head.next_spines
+        for id_, runs in before.items():
+            now = self._seen.get(id_, ())
+            if now is not runs:
+                left = {run.file.place for run in now}
+                self._dead += sum(r.file.bytes for r in runs if r.file.place not in left)
+        return {id_: runs for id_, runs in self._seen.items() if before.get(id_) is not runs}
 
     def _merge(
         self,
         spines: Mapping[ArrangementId, tuple[RunRecord, ...]],
         until: float,
-        most: int | None,
+        most: int | None = None,
         *,
         resting: bool = False,
     ) -> int:
         """Merge once what is due among some arrangements; return how many runs that were.
 
         Due are also runs in packs that are to be left, if there are more than ``most`` dead bytes;
-        and with ``resting`` small runs of the state of operators. Of contents, which are kept at
-        earlier epochs, a merge would only add another copy.
+        and with ``resting`` small runs of the state of operators. Contents are kept at earlier
+        epochs: while no epoch is made, a merge only adds another copy.
         """
         ledger, directory = self.loop.ledger, self.loop.runs
         layouts = ledger.head.arrangements  # not older than the runs: it applies to all of them
         leaving = frozenset[str]() if most is None else self._to_be_left(spines, most)
-        merges, size = [], 0
+        merges = []
         with PackWriter(directory) as pack:
             for id_, runs in spines.items():
                 record = layouts.get(id_)
                 if record is None:
                     continue
                 files = [run.file for run in runs]
-                groups = due_by_partition(files, self.loop.partitions, leaving)
-                if resting and record.build is not None and not groups:
+                kept = resting and record.build is None
+                groups = due_by_partition(files, self.loop.partitions, () if kept else leaving)
+                if resting and not kept and not groups:
                     groups = [at_rest(part) for part in by_partition(files, self.loop.partitions)]
                 for group in filter(None, groups):
                     self.loop.let_pass(until)
                     layout = Layout.of_json(dict(record.layout))
                     output = merge(directory, layout, group, pack)
-                    size += sum(file.bytes for file in group)
                     merges.append(
                         Merge(
                             record.id,
@@ -185,20 +198,20 @@ class Compaction:
             except HeadraceError as error:
                 if error.code is Code.CONFLICT:  # nothing was committed
                     remove_packs(directory, {m.output.file.pack for m in merges if m.output})
+                self._seen = {}
                 raise
-            self._replaced += size
         return sum(len(m.inputs) for m in merges)
 
-    def _most_dead(self, least: int, share: int) -> int | None:
-        """Return how many dead bytes packs may have: a ``share`` of the live ones, or ``least``.
+    def _most_dead(self, least: int, live_of_one: int) -> int | None:
+        """Return how many dead bytes packs may have: one for so many live ones, or ``least``.
 
-        None if too few bytes were merged since packs were last left for more to be dead.
+        None if no more are dead.
         """
-        if self._replaced < least // 2:
+        if self._dead <= least:
             return None
         spines = self.loop.ledger.head.next_spines
         live = sum(run.file.bytes for runs in spines.values() for run in runs)
-        return max(live // share, least)
+        return max(live // live_of_one, least)
 
     def _to_be_left(
         self, spines: Mapping[ArrangementId, tuple[RunRecord, ...]], most: int
@@ -211,7 +224,7 @@ class Compaction:
         uses = self.loop.ledger.files.pack_uses()
         dead = sum(use.dead for use in uses)
         if dead <= most:
-            self._replaced = 0
+            self._dead = dead
             return frozenset()
         left = set()
         for use in sorted(uses, key=lambda use: use.kept / use.dead):

@@ -41,6 +41,8 @@ BATCH_BYTES = 2**28
 """The most bytes of one record batch of a run, unless a part has more: Arrow limits columns."""
 _AT_ONCE_BYTES: Final = 1 << 20
 """The most bytes of rows that are composed in memory, and kept there to be read."""
+_NARROWED_BYTES: Final = 1 << 16
+"""From so many bytes on, rows that are merged are stored in narrower types."""
 ALIGNMENT: Final = 64
 """Arrow reads mapped buffers without a copy only from such addresses."""
 
@@ -89,8 +91,10 @@ class PackWriter:
         first, second = next(rest, None), next(rest, None)
         if first is None:
             return None
-        if second is None:
+        if second is None and first.table.nbytes <= _NARROWED_BYTES:
             return self.write(first)
+        if second is None:
+            return self._streamed(layout, [first])
         return self._streamed(layout, chain([first, second], rest))
 
     def finish(self) -> None:
