@@ -32,6 +32,7 @@ from headrace.operators import StatefulOperator
 from headrace.runtime import epoch
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.compaction import Compaction
+from headrace.runtime.connected import Parting
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.published import Publisher
 from headrace.spine import Spine
@@ -221,7 +222,8 @@ _CALLED_AS_GENERATORS: dict[Any, str] = {LeafTask: "leaves"}
 def _places() -> Iterator[tuple[Any, str, str]]:
     """Yield functions, each with its owner, its name and its place."""
     yield Appender, "append", "insert"
-    yield EpochLoop, "poll", "poll"
+    yield Parting, "together", "poll"
+    yield Parting, "parted", "poll"
     yield EpochLoop, "plan", "plan"
     yield Engine, "run_live", "parts of the step"
     yield parts, "scans", "parts of the step"
