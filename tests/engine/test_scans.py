@@ -311,7 +311,15 @@ def number(rng: random.Random, depth: int) -> str:
         ("SELECT a, count(*) FROM t GROUP BY a", "a scan by DuckDB"),
         ("SELECT upper(s), count(*) FROM t GROUP BY 1", "a Spark job, because of function upper"),
         ("SELECT upper(s) FROM e WHERE id = 3", "rows that its conditions choose"),
-        ("SELECT a, count(*) FROM e WHERE id > 130 GROUP BY a", "a scan by DuckDB"),
+        (
+            "SELECT a, count(*) FROM e WHERE id > 130 GROUP BY a",
+            "a scan by DuckDB, without a Spark job; 4 of 26 segments of stream e",
+        ),
+        ("SELECT count(*) FROM e", "a scan by DuckDB, without a Spark job; 0 of 26 segments"),
+        (
+            "SELECT upper(s) FROM e LIMIT 5",
+            "rows that its conditions choose, without a Spark job; at most 5 of 26 segments",
+        ),
     ],
 )
 def test_explain_says_what_answers(db: headrace.Database, query: str, way: str):

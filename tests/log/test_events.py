@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -18,7 +18,6 @@ from headrace.log import (
     Corrected,
     Events,
     Extent,
-    GivenSegments,
     InLedger,
     Pruning,
     SegmentWriter,
@@ -44,6 +43,23 @@ def between(low: int, high: int, column: str = "n") -> Restriction:
     return Restriction((Test(column, low=pa.scalar(low, INT), high=pa.scalar(high, INT)),))
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A ledger of a log with some segments."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def log(self) -> Listed:
+        return self
+
+    def page(
+        self, _relation: int, first: int, end: int, most: int, *, newest: bool
+    ) -> tuple[Segment, ...]:
+        found = [s for s in self.segments if s.range.first < end and s.range.end > first]
+        return tuple((found[::-1] if newest else found)[:most])
+
+
 # -- as corrected ------------------------------------------------------------------------------
 
 
@@ -53,7 +69,14 @@ def events_of(directory: Path, history: History, first: int, end: int) -> Events
     corrected = Corrected(Offset(first), known) if known else None
     extent = Extent(STREAM, Offset(first), Offset(end), corrected)
     bounded = tuple(_bounded(directory, each) for each in within)
-    return Events(directory, extent, ("N",), COLUMNS, GivenSegments(bounded), frozenset({"N"}))
+    return Events(
+        directory,
+        extent,
+        ("N",),
+        COLUMNS,
+        InLedger(cast("Ledger", Listed(bounded))),
+        frozenset({"N"}),
+    )
 
 
 def _bounded(directory: Path, segment: Segment) -> Segment:
@@ -182,7 +205,7 @@ def test_a_filter_opens_only_segments_whose_bounds_it_meets(landed: Landed) -> N
     assert found is not None
     assert found["name"].to_pylist() == ["row 100", "row 101", "row 102"]
     assert landed.reads.segments == 3
-    assert landed.events.opened(between(100, 102), 10) == 3
+    assert landed.events.opened(between(100, 102)) == 3
 
 
 def test_a_filter_of_offsets_lists_only_their_segments(landed: Landed) -> None:
@@ -209,7 +232,7 @@ def test_a_gap_in_the_log_is_an_error_whichever_end_is_read_first(landed: Landed
     segments = landed.counted.ledger.log.page(
         landed.events.extent.relation, Offset(0), Offset(LANDINGS), LANDINGS
     )
-    gap = GivenSegments((*segments[:9], *segments[10:]))
+    gap = InLedger(cast("Ledger", Listed((*segments[:9], *segments[10:]))))
     for newest in (True, False):
         with pytest.raises(HeadraceError, match="no segment for offset 9") as raised:
             gap.page(landed.events.extent, Pruning(), 1000, newest=newest)

@@ -8,7 +8,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from headrace.processes.messages import Cancel
+from headrace.processes.messages import Cancel, Failed, Needed
 
 
 def main() -> None:
@@ -38,6 +38,22 @@ def main() -> None:
                 while not messages:
                     time.sleep(0.01)
                 assert isinstance(messages.pop(), Cancel)
+                there.clear()
+                connection.send("cancelled")
+            case ("need", question):
+                connection.send(Needed(question))
+                while not messages:
+                    time.sleep(0.01)
+                there.clear()
+                connection.send(messages.pop(0))
+            case "need when cancelled":
+                while not messages:
+                    time.sleep(0.01)
+                assert isinstance(messages.pop(), Cancel)
+                connection.send(Needed("more"))
+                while not messages:
+                    time.sleep(0.01)
+                assert isinstance(messages.pop(), Failed)
                 there.clear()
                 connection.send("cancelled")
             case "disobey":

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.processes.child import Child, EndedError
+from headrace.processes.messages import Done, Failed
 from headrace.runtime.cancelling import Cancellation
 
 if TYPE_CHECKING:
@@ -68,6 +69,21 @@ def cancelled(child: Child, message: str, grace: float) -> HeadraceError:
 
 def test_what_ends_when_it_is_cancelled_leaves_the_process_in_use(child: Child):
     assert cancelled(child, "obey", 60).code is Code.CANCELLED
+    assert child.ask("next", 1) == "next"
+
+
+def test_what_it_needs_for_an_answer_is_given_by_its_question(child: Child):
+    assert child.ask(("need", 20), 1, give=lambda n: n + 1) == Done(21)
+
+    def fails(_question: object) -> object:
+        raise HeadraceError(Code.CORRUPT, "no such segment")
+
+    failed = child.ask(("need", 20), 1, give=fails)
+    assert (type(failed), failed.error.primary) == (Failed, "no such segment")
+
+
+def test_what_needs_something_when_it_is_cancelled_stays_in_use(child: Child):
+    assert cancelled(child, "need when cancelled", 60).code is Code.CANCELLED
     assert child.ask("next", 1) == "next"
 
 

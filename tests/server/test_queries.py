@@ -88,6 +88,7 @@ def in_groups(groups: list[int]) -> list[str]:
     [
         ("SELECT id FROM t WHERE name >= 'b'", [[3]]),
         ("SELECT s.x, named FROM s JOIN counted ON s.x < named", [[1, 2]]),
+        ("SELECT x + 1 AS y FROM s WHERE x > 1 LIMIT 3", [[3]]),
         pytest.param("SELECT name FROM shown WHERE id = 1", [["ANN"]], marks=pytest.mark.long),
         ("SELECT max(id) AS m FROM t AS OF EPOCH 2", [[3]]),
         pytest.param(

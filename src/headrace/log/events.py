@@ -112,24 +112,6 @@ class InLedger:
         return Page(tuple(found), left)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenSegments:
-    """Lists segments that are given, in order."""
-
-    segments: tuple[Segment, ...]
-
-    def page(self, extent: Extent, pruning: Pruning, most: int, *, newest: bool) -> Page:
-        """Return all of them."""
-        del most
-        left = extent.first, extent.end
-        listed = [s for s in self.segments if s.range.first < left[1] and s.range.end > left[0]]
-        if newest:
-            listed.reverse()
-        while left[0] < left[1]:
-            left = _left(listed, left, newest=newest)
-        return Page(tuple(s for s in listed if pruning.may_hold(s.file.bounds)), left)
-
-
 def _left(
     listed: Sequence[Segment], range_: tuple[Offset, Offset], *, newest: bool
 ) -> tuple[Offset, Offset]:
@@ -248,14 +230,9 @@ class Events:
             total += sum(batch.num_rows for batch in self._batches(rest, (), restriction))
         return total
 
-    def opened(self, restriction: Restriction, most: int) -> int | None:
-        """Return how many segments a read of such events opens; None if more than ``most``."""
-        total = 0
-        for block in self._blocks(restriction, _BLOCK_ROWS):
-            total += len(block)
-            if total > most:
-                return None
-        return total
+    def opened(self, restriction: Restriction) -> int:
+        """Return how many segments a read of all such events opens; it lists them."""
+        return sum(len(block) for block in self._blocks(restriction, _BLOCK_ROWS))
 
     # -- the log -------------------------------------------------------------------------------
 

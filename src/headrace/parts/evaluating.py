@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.catalog import title
+from headrace.catalog import Stream, title
 from headrace.engine.reading.plans import Prepared
 from headrace.parts.plain_queries import planned_plainly
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
     from headrace.errors import Span
+    from headrace.log import Events
     from headrace.parts.reader import Reader
     from headrace.parts.system_relations import SystemRows
     from headrace.runtime.published import Published
@@ -200,12 +201,30 @@ class OwnEvaluator:
         """Return the contents of the indexes, if the query reads a single relation."""
         return [self.reader.contents(asked.state, view) for view in asked.indexed(self.reader)]
 
+    def _opened(self, prepared: Prepared, events: Events) -> str:
+        """Return how many of the segments of a stream are opened."""
+        extent, opened = events.extent, 0
+        total = self.reader.ledger.log.count(extent.relation, extent.first, extent.end)
+        limited = False
+        for restriction, limit, columns in prepared.reads(extent.relation):
+            limited |= limit is not None
+            if limit is not None and not restriction.tests:
+                opened += min(limit, total)
+            elif columns or restriction.tests:
+                opened += events.opened(restriction)
+        return f"{'at most ' if limited else ''}{opened} of {total} segments"
+
     def way(self, analysed: Analysed, text: str) -> str:
         """Return how a query would be answered now. The caller holds the lock of planning."""
         state = self.reader.published
         asked = Asked(state, analysed.names, frozenset(analysed.reads))
         prepared = self.queries.prepared(text)
         way = self.queries.way(prepared, asked.relations)
+        streams = [each for each in asked.relations if isinstance(each, Stream)]
+        for stream in streams if prepared.needs_no_job else ():
+            way += (
+                f"; {self._opened(prepared, self.reader.events(state, stream))} of {title(stream)}"
+            )
         for view in self.reader.indexes(state, *asked.relations[:1]):
             if prepared.pull is not None and prepared.pull.finds_by(state.layout(view)):
                 return f"{way}, by {title(view)}"

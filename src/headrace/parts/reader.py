@@ -260,6 +260,17 @@ class Reader:
         shares = snapshot(self.ledger, state, relations, ends)
         return {id_: as_corrected(share) for id_, share in shares.items()}
 
+    def extents(
+        self, ids: Iterable[RelationId], state: Published
+    ) -> dict[RelationId, Share | Extent]:
+        """Return what :meth:`shares` does, without listing the segments of streams."""
+        by_id, ids = state.catalog.by_id, sorted(set(ids))
+        streams = {i: s for i in ids if isinstance(s := by_id.get(i), Stream)}
+        found: dict[RelationId, Share | Extent] = {
+            id_: self.extent(state, stream) for id_, stream in streams.items()
+        }
+        return found | self.shares([id_ for id_ in ids if id_ not in streams], state)
+
     def logs(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
         """Return all changes of streams and tables that a state shows."""
         ends = {id_: state.positions.get(id_, Offset(0)) for id_ in ids}

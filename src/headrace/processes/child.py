@@ -15,10 +15,11 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.errors import HeadraceError
-from headrace.processes.messages import Cancel
-from headrace.runtime.cancelling import check_cancelled
+from headrace.processes.messages import Cancel, Done, Failed, Needed
+from headrace.runtime.cancelling import cancelled, check_cancelled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from subprocess import Popen
 
@@ -106,8 +107,16 @@ class Child:
         self._connection.send(message)
         self._unread += 1
 
-    def ask(self, message: object, grace: float, seconds: float = math.inf) -> Any:
+    def ask(
+        self,
+        message: object,
+        grace: float,
+        seconds: float = math.inf,
+        give: Callable[[Any], object] | None = None,
+    ) -> Any:
         """Send a message and return its answer; kill the process if it does not answer in time.
+
+        What the process needs for it, ``give`` returns by its question.
 
         If this thread's statement is cancelled meanwhile, the question is cancelled; if no answer
         follows within ``grace`` seconds, the process is killed.
@@ -123,8 +132,12 @@ class Child:
                 self._await_answer(until, grace)
                 self._connection.recv()
                 self._unread -= 1
-            self._await_answer(until, grace)
-            return self._connection.recv()
+            while True:
+                self._await_answer(until, grace)
+                answer = self._connection.recv()
+                if give is None or not isinstance(answer, Needed):
+                    return answer
+                self._connection.send(_given(give, answer.question))
         except (EOFError, OSError) as error:
             self.kill()
             raise EndedError from error
@@ -143,9 +156,10 @@ class Child:
     def _cancel(self, grace: float) -> None:
         try:
             self._connection.send(Cancel())
-            if self._connection.poll(grace):
-                self._connection.recv()
-                return
+            while self._connection.poll(grace):
+                if not isinstance(self._connection.recv(), Needed):
+                    return
+                self._connection.send(Failed(cancelled()))
         except (EOFError, OSError):
             pass
         self.kill()
@@ -161,3 +175,10 @@ class Child:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+
+
+def _given(give: Callable[[Any], object], question: object) -> Done | Failed:
+    try:
+        return Done(give(question))
+    except HeadraceError as error:
+        return Failed(error)

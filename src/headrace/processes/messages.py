@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.engine.jobs.lease import SparkSettings
     from headrace.errors import Span
     from headrace.functions import FunctionRecord
+    from headrace.log import Extent, Pruning
     from headrace.runtime.step import Share
     from headrace.spine.mounts import Mounted
     from headrace.types import RelationId
@@ -77,12 +78,12 @@ class AskShape:
 class AskRows:
     """Asks for a query's rows, over the contents of relations.
 
-    ``given`` are rows of relations without stored contents. A result of more than ``most`` bytes is
-    refused.
+    Of a stream, the segments are not listed: the process asks for those that it needs. ``given``
+    are rows of relations without stored contents. A result of more than ``most`` bytes is refused.
     """
 
     text: str
-    shares: Mapping[RelationId, Share]
+    shares: Mapping[RelationId, Share | Extent]
     given: tuple[tuple[Stream, pa.Table], ...]
     most: int
     indexes: tuple[Share, ...] = ()
@@ -98,6 +99,30 @@ class AskComputed:
     rows: pa.Table
     expressions: list[str]
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What a process needs before it can answer: it is sent the answer to a question of its own."""
+
+    question: AskSegments | AskLogs
+
+
+@dataclass(frozen=True, slots=True)
+class AskSegments:
+    """Asks for a page of the segments of a log; see :class:`headrace.log.SegmentListing`."""
+
+    extent: Extent
+    pruning: Pruning
+    most: int
+    newest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AskLogs:
+    """Asks for the shares of streams, with all segments, that a Spark job reads."""
+
+    relations: tuple[RelationId, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headrace.engine.jobs.heap import heap_bytes
 from headrace.engine.reading.plans import Prepared
 from headrace.errors import Code, HeadraceError, Span
+from headrace.log import InLedger
 from headrace.parts.evaluating import PlannedQuery
 from headrace.parts.plain_queries import planned_plainly
 from headrace.processes.child import Child, EndedError
 from headrace.processes.messages import (
     AskComputed,
+    AskLogs,
     AskRows,
+    AskSegments,
     AskShape,
     Declared,
     Failed,
@@ -41,7 +44,7 @@ from headrace.runtime.cancelling import check_cancelled
 from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -49,7 +52,9 @@ if TYPE_CHECKING:
     from headrace.database import Database
     from headrace.engine.jobs.lease import SparkSettings
     from headrace.parts.evaluating import Asked, Beside
+    from headrace.parts.reader import Reader
     from headrace.processes.messages import Done
+    from headrace.runtime.published import Published
 
 _log = logging.getLogger(__name__)
 
@@ -252,7 +257,7 @@ class QueryProcesses:
             found = queries.answer(
                 asked.plan,
                 asked.relations,
-                lambda id_: reader.contents(state, by_id[id_]),
+                lambda id_: reader.rows(state, by_id[id_]),
                 dict,
                 [reader.contents(state, view) for view in asked.indexed(reader)],
             )
@@ -262,28 +267,40 @@ class QueryProcesses:
         indexes = [view.id for view in asked.indexed(reader)]
         question = AskRows(
             text,
-            reader.shares(asked.ids, state),
+            reader.extents(asked.ids, state),
             tuple(given),
             self._settings.result_bytes,
             tuple(reader.shares(indexes, state).values()),
             asked.plan if isinstance(asked.plan, str) else None,
         )
-        return self._value(state.catalog, question)
+        return self._value(state.catalog, question, lambda needed: _given(reader, state, needed))
 
     def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
         """Return the values of expressions over some rows."""
         catalog = self._parts.reader.catalog
         return self._value(catalog, AskComputed(rows, expressions, source))
 
-    def _value(self, catalog: Catalog, question: AskShape | AskRows | AskComputed) -> Any:
+    def _value(
+        self,
+        catalog: Catalog,
+        question: AskShape | AskRows | AskComputed,
+        give: Callable[[Any], object] | None = None,
+    ) -> Any:
         """Return the value in an answer, or raise its error; see :meth:`_ask`."""
-        answer = self._ask(catalog, question)
+        answer = self._ask(catalog, question, give)
         if isinstance(answer, Failed):
             raise answer.error
         return answer.value
 
-    def _ask(self, catalog: Catalog, question: AskShape | AskRows | AskComputed) -> Done | Failed:
+    def _ask(
+        self,
+        catalog: Catalog,
+        question: AskShape | AskRows | AskComputed,
+        give: Callable[[Any], object] | None = None,
+    ) -> Done | Failed:
         """Return the answer of a process in which names are resolved in the given catalog.
+
+        ``give`` returns what the process needs for it, by its question.
 
         Raises:
             HeadraceError: ``unsupported`` if it needs too much memory; ``unavailable`` if the
@@ -292,7 +309,7 @@ class QueryProcesses:
         with self._taken() as process:
             try:
                 process.declare(catalog, self._parts)
-                answer = process.child.ask(question, _GRACE_SECONDS)
+                answer = process.child.ask(question, _GRACE_SECONDS, give=give)
             except EndedError as error:
                 _log.warning("a query process %s", process.child.ending)
                 raise HeadraceError(
@@ -506,3 +523,11 @@ class _Process:
             self.child.kill()  # some names may have been declared
             raise answer.error
         self._known = known
+
+
+def _given(reader: Reader, state: Published, needed: AskSegments | AskLogs) -> object:
+    """Return what a process needs of the logs of streams to answer a query on a state."""
+    if isinstance(needed, AskLogs):
+        return reader.shares(needed.relations, state)
+    listing = InLedger(reader.ledger)
+    return listing.page(needed.extent, needed.pruning, needed.most, newest=needed.newest)

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,18 +32,21 @@ from headrace.engine.jobs.session import jvm_of, start_spark
 from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError, unexpected
-from headrace.log import EmbeddedLog, Events, Extent, GivenSegments, LogShare
+from headrace.log import EmbeddedLog, Events, Extent
 from headrace.parts.plain_queries import planned_plainly
 from headrace.parts.system_relations import system_relations
 from headrace.processes.messages import (
     AskComputed,
+    AskLogs,
     AskRows,
+    AskSegments,
     AskShape,
     Cancel,
     Declared,
     Done,
     Failed,
     Full,
+    Needed,
     StartSpark,
     WarmSpark,
     within,
@@ -54,10 +58,13 @@ from headrace.serving import Contents
 from headrace.spine import Spine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from subprocess import Popen
 
     from headrace.catalyst.analysed import Shape
     from headrace.engine.reading.plans import Prepared
+    from headrace.log import Page, Pruning
+    from headrace.types import RelationId
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +148,7 @@ class QueryProcess:
             _log.exception("a query process ended")
         self._end()
 
-    def _send(self, answer: Done | Failed | Full) -> None:
+    def _send(self, answer: Done | Failed | Full | Needed) -> None:
         with self._sending:
             self._connection.send(answer)
 
@@ -162,7 +169,7 @@ class QueryProcess:
         if begin.mounted is not None:
             begin.mounted.mount(begin.scratch)
         try:
-            spark = _Spark(begin)
+            spark = _Spark(begin, self._need)
         except HeadraceError as error:
             self._send(Failed(error))
             return None
@@ -198,6 +205,14 @@ class QueryProcess:
                 return Full()
         raise _LostError
 
+    def _need(self, question: AskSegments | AskLogs) -> Any:
+        """Return the answer of the process that asked to a question of this one."""
+        self._send(Needed(question))
+        answer = self._asked.get()
+        if isinstance(answer, Failed):
+            raise answer.error
+        return answer.value
+
     def _wait_for_tasks(self, spark: _Spark) -> None:
         """Exit if tasks of a cancelled query do not stop: they might run forever."""
         until = time.monotonic() + _END_SECONDS
@@ -214,7 +229,8 @@ class _LostError(Exception):
 class _Spark:
     """A Spark session with the names of a catalog declared."""
 
-    def __init__(self, begin: StartSpark) -> None:
+    def __init__(self, begin: StartSpark, need: Callable[[AskSegments | AskLogs], Any]) -> None:
+        self._need = need
         scratch = begin.scratch
         source, log = RunningSpark(start_spark(begin.spark, scratch / "spark")), EmbeddedLog()
         acknowledge_at_once(source.session)
@@ -287,19 +303,25 @@ class _Spark:
                 prepared or self._queries.prepared(asked.text),
                 relations,
                 lambda id_: self._read(by_id[id_], asked.shares[id_]),
-                lambda: asked.shares,
+                lambda: self._shares(asked),
                 [self._contents(share) for share in asked.indexes],
             )
             prepared = None
         return within(rows, asked.most)
 
-    def _read(self, relation: Relation, share: Share) -> Contents | Events:
-        if isinstance(relation, Stream) and isinstance(share, LogShare):
-            extent = Extent(relation.id, share.first, share.end, share.corrected)
-            return events_in(self._scratch, relation, extent, GivenSegments(share.segments))
+    def _shares(self, asked: AskRows) -> dict[RelationId, Share]:
+        """Return the shares that a job reads, with all segments of streams."""
+        streams = tuple(i for i, share in asked.shares.items() if isinstance(share, Extent))
+        logs: dict[RelationId, Share] = self._need(AskLogs(streams)) if streams else {}
+        stored = {i: s for i, s in asked.shares.items() if not isinstance(s, Extent)}
+        return {**stored, **logs}
+
+    def _read(self, relation: Relation, share: Share | Extent) -> Contents | Events:
+        if isinstance(relation, Stream) and isinstance(share, Extent):
+            return events_in(self._scratch, relation, share, _Asked(self._need))
         return self._contents(share)
 
-    def _contents(self, share: Share) -> Contents:
+    def _contents(self, share: Share | Extent) -> Contents:
         if not isinstance(share, RowsShare):
             raise HeadraceError(Code.INTERNAL, "a query process was sent no stored rows")
         return Contents(Spine.open(self._runs, share.layout, share.runs))
@@ -345,6 +367,18 @@ class _Spark:
             registered = self.engine.prepared(cloudpickle.loads(code))
             self.engine.register(registered)
             self._queries.declare_function(registered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Lists segments by asking the process that has the ledger."""
+
+    need: Callable[[AskSegments | AskLogs], Any]
+
+    def page(self, extent: Extent, pruning: Pruning, most: int, *, newest: bool) -> Page:
+        """Return a page; see :class:`headrace.log.SegmentListing`."""
+        found: Page = self.need(AskSegments(extent, pruning, most, newest))
+        return found
 
 
 def _bases(catalog: Catalog) -> list[Relation]:

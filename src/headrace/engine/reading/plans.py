@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.engine.reading.scans import DuckDbQuery, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.log import Events
     from headrace.serving import Contents
     from headrace.types import RelationId
+    from headrace.zset import Restriction
 
 _MOST: Final = 256
 
@@ -46,6 +47,22 @@ class Prepared:
     pull: Pull | None = None
     scan: DuckDbQuery | Refused = field(default_factory=Refused)
     is_kept: bool = False
+
+    @property
+    def needs_no_job(self) -> bool:
+        """Whether it is answered by a pull or by DuckDB, unless there are too many rows."""
+        return self.pull is not None or isinstance(self.scan, DuckDbQuery)
+
+    def reads(
+        self, relation: RelationId
+    ) -> Iterator[tuple[Restriction, int | None, tuple[str, ...]]]:
+        """Yield what is read of a relation without a job: which rows, how many, which columns."""
+        if self.pull is not None:
+            yield self.pull.tests, self.pull.limit, self.pull.columns
+        elif isinstance(self.scan, DuckDbQuery):
+            for leaf in self.scan.leaves:
+                if leaf.relation == relation:
+                    yield leaf.restriction, leaf.limit, leaf.columns
 
     def without_job(
         self,
