@@ -269,6 +269,19 @@ def _of_disk(found: dict[str, Any], parts: Sequence[str]) -> tuple[str, ...]:
     return tuple(cells)
 
 
+def streams(found: dict[str, Any]) -> Table:
+    """Return a table of reads of a stream, beside the same reads as jobs of Spark."""
+    table = _table(
+        f"{found['landings']:,} landings of one event, made in {found['landed_s']:.0f} s",
+        ["read", "cold (ms)", "warm (ms)", "as a job (ms)", "segments opened", "bytes"],
+    )
+    for each in found["queries"]:
+        job = "-" if each["job_ms"] is None else f"{each['job_ms']:,.0f}"
+        times = (f"{each['cold_ms']:,.0f}", f"{each['warm_ms']:,.1f}", job)
+        table.add_row(each["query"], *times, f"{each['segments']:,}", f"{each['bytes']:,}")
+    return table
+
+
 def tpch(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
     """Yield the tables of TPC-H's queries: how batch compares, and where the time goes."""
     names = ("p50_ms", "least_ms", "processor_all_ms")

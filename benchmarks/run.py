@@ -33,6 +33,7 @@ from benchmarks import (
     report,
     state_cost,
     steady,
+    streams,
     throughput,
 )
 from benchmarks import epochs as small_epochs
@@ -63,6 +64,7 @@ PARTS = (
     "operators",
     "epochs",
     "steady",
+    "streams",
     "commands",
     "tpch",
     "cluster",
@@ -95,6 +97,7 @@ _QUERY_RUNS = 3
     "--query", "chosen", multiple=True, metavar="Q01", help="A query of TPC-H, in place of all."
 )
 @click.option("--rate", default=30.0, show_default=True, help="Events a second of steady.")
+@click.option("--landings", default=20_000, show_default=True, help="Landings of streams.")
 @click.option("--quick", is_flag=True, help="Fewer views and samples of epochs and tpch.")
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
@@ -113,6 +116,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     scale: float,
     chosen: tuple[str, ...],
     rate: float,
+    landings: int,
     save: str | None,
     *,
     quick: bool,
@@ -130,6 +134,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     checkout. With --only epochs, small epochs in this process beside the same as Spark jobs. With
     --only tpch, TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With
     --only steady, what an event of a small steady stream costs, and what it leaves on disk. With
+    --only streams, reads of a stream of landings of one event, beside the same as Spark jobs. With
     --only commands, what commands cost that run once. With --only cluster, fills and epochs on a
     cluster of Spark, with the requests to the store and their price.
     """
@@ -187,7 +192,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     results |= _of_steps(
         parts, console, checkout, (scale, chosen), steady.Size(rate, seconds), quick=quick
     )
-    results |= _of_repair(parts, console, events, partitions)
+    results |= _of_repair(parts, console, events, partitions, landings)
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
         RESULTS.mkdir(exist_ok=True)
@@ -246,10 +251,13 @@ def _of_steps(
 
 
 def _of_repair(
-    parts: tuple[str, ...], console: Console, events: int, partitions: int
+    parts: tuple[str, ...], console: Console, events: int, partitions: int, landings: int
 ) -> dict[str, Any]:
-    """Run the parts about views that catch up with what they lack."""
+    """Run the parts about long logs: how they are read, and how views catch up with them."""
     found: dict[str, Any] = {}
+    if "streams" in parts:
+        found["streams"] = _apart(streams.measure, DATA, landings)
+        console.print(report.streams(found["streams"]))
     if "payledger" in parts:
         found["payledger"] = _apart(payledger.measure, DATA, events, partitions)
         console.print(report.payledger(found["payledger"]))
