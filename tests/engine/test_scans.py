@@ -313,7 +313,7 @@ def number(rng: random.Random, depth: int) -> str:
         ("SELECT upper(s) FROM e WHERE id = 3", "rows that its conditions choose"),
         (
             "SELECT a, count(*) FROM e WHERE id > 130 GROUP BY a",
-            "a scan by DuckDB, without a Spark job; 4 of 26 segments of stream e",
+            'a scan by DuckDB, without a Spark job; 4 of 26 segments of stream "e"',
         ),
         ("SELECT count(*) FROM e", "a scan by DuckDB, without a Spark job; 0 of 26 segments"),
         (
