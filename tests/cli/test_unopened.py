@@ -65,10 +65,11 @@ def test_plain_queries_of_a_directory_that_nobody_has_open_do_not_open_it(direct
         "-c", "SELECT id, price FROM t WHERE id IN (3, 4, 99) AND kind = 'a'; SELECT max(n) FROM totals",
         "-c", "SELECT t.id, totals.n FROM t JOIN totals ON t.kind = totals.kind ORDER BY id LIMIT 1",
         "-c", "SELECT id FROM t WHERE id = 7",
+        "-c", "SELECT k, sum(v) FROM s WHERE v IN (2, 3) GROUP BY k",
     )  # fmt: skip
     assert out.split() == [
         "kind,count(1)", "a,3", "b,3", "c,4", "id,price", "3,3.50", "max(n)", "10", "id,n", "0,10",
-        "id", "7",
+        "id", "7", "k,sum(v)", "1,5",
     ]  # fmt: skip
     assert found["code"] == 0
     assert not found["spark"]

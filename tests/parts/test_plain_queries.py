@@ -27,6 +27,7 @@ CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b BIGINT, tiny TINYINT, small SMAL
   p DECIMAL(12,2), q DECIMAL(38,10), f DOUBLE, d DATE, at TIMESTAMP, local TIMESTAMP_NTZ, ok BOOLEAN,
   xs ARRAY<INT>, `Mixed Case` INT, date DATE, count INT NOT NULL);
 CREATE TABLE u (k INT, name STRING NOT NULL, day DATE, b BIGINT);
+CREATE STREAM e (k INT, name STRING, at TIMESTAMP, v BIGINT);
 CREATE MATERIALIZED VIEW v AS SELECT a, count(*) AS n, sum(b) AS total FROM t GROUP BY a;
 """
 COLUMNS = {
@@ -80,6 +81,12 @@ def db(
             "INSERT INTO u VALUES (0,'x',DATE'2026-02-28',1),(1,'y',NULL,7),(1,'y',NULL,7),"
             "(7,'ann',DATE'1969-12-31',NULL)"
         )
+        database.sql(
+            "INSERT INTO e VALUES (1, 'ann', TIMESTAMP'2026-01-01 00:00:00', 5), (7, NULL, NULL, 2)"
+        )
+        database.sql(
+            "INSERT INTO e VALUES (1, 'y', TIMESTAMP'2026-01-02 00:00:00', NULL), (0, 'x', NULL, 9)"
+        )
         database.flush()
         yield database
 
@@ -102,7 +109,7 @@ def plainly(db: headrace.Database, query: str) -> pa.Table | None:
     rows = db.parts.queries.answer(
         prepared,
         prepared.relations,
-        lambda id_: reader.contents(state, state.catalog.by_id[id_]),
+        lambda id_: reader.rows(state, state.catalog.by_id[id_]),
         dict,
     )
     assert rows is not None, query
@@ -156,6 +163,10 @@ def by_spark(db: headrace.Database, query: str) -> pa.Table:
             "SELECT total FROM v WHERE n > 1",
             "SELECT count(*) FROM t HAVING count(*) > 1000",
             "SELECT id FROM t LIMIT 4",
+            "SELECT k, count(*), max(at) FROM e WHERE v > 1 OR name IS NULL GROUP BY k",
+            "SELECT * FROM e WHERE at >= '2026-01-01 12:00:00'",
+            "SELECT u.name, e.v FROM e LEFT JOIN u ON e.k = u.k AND e.name = u.name",
+            "SELECT count(*) FROM e",
             "SELECT max(ok), min(at), max(local), sum(q), count(id) FROM t WHERE small IN (1, 7)",
         ],
     ),

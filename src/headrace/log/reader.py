@@ -1,4 +1,4 @@
-"""SegmentsRead the embedded log, in Spark's workers and in this process."""
+"""Reads the embedded log, in Spark's workers and in this process."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class _Field:
 
 
 def planned_plainly(text: str, catalog: Catalog) -> tuple[Shape, Prepared] | None:
-    """Return a plain query over stored rows, planned in a catalog; None if Spark has to plan it."""
+    """Return a plain query, planned in a catalog; None if Spark has to plan it."""
     query = plain_query(text)
     if query is None:
         return None

@@ -1,4 +1,4 @@
-"""SegmentsRead the published state, and waits until it shows what was written."""
+"""Reads the published state, and waits until it shows what was written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LISTEN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """SegmentsRead published states. Nothing can be changed through it.
+    """Reads published states. Nothing can be changed through it.
 
     A returned state stays readable for as long as it is held. Waiting for a state makes the missing
     epochs, unless they are made in the background.

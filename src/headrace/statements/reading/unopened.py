@@ -139,8 +139,6 @@ class _Stored:
         shape, prepared = planned
         by_id = self.state.catalog.by_id
         relations = [by_id[id_] for id_ in shape.reads]
-        if not all(isinstance(each, Table | View) for each in relations):
-            return None
         indexes = self.state.catalog.indexes(relations[0].id) if len(relations) == 1 else ()
         if not all(map(self.is_certain, (*relations, *indexes))):
             return None
