@@ -30,6 +30,8 @@ CREATE MATERIALIZED VIEW large AS SELECT id, kind, price FROM orders WHERE price
 CREATE MATERIALIZED VIEW kinds AS
   SELECT kind, count(*) AS n, sum(price) AS total FROM orders GROUP BY kind;
 """
+_INSERT: Final = f"""INSERT INTO orders
+  SELECT id, 'k' || (id % 7), CAST(id % 50 AS INT) FROM range({_ROWS})"""
 _QUERIES: Final = {
     "groups": "SELECT kind, count(*) FROM {} GROUP BY kind",
     "some keys": "SELECT * FROM {} WHERE id IN (11, 12, 13)",
@@ -43,11 +45,7 @@ def measure(folder: Path) -> list[dict[str, Any]]:
     place, definitions = folder / "commands", folder / "commands.sql"
     definitions.write_text(_DEFINITIONS, encoding="utf-8")
     if not place.exists():
-        with headrace.connect(place) as db:
-            db.sql(_DEFINITIONS)
-            rows = ({"id": n, "kind": f"k{n % 7}", "price": n % 50} for n in range(_ROWS))
-            db.insert("orders", list(rows))
-            db.flush()
+        _cost(_command(place, "sql", "-f", str(definitions), "-c", _INSERT, "-c", "FLUSH"), 0)
     found = []
     for name, query in _QUERIES.items():
         plain = _least(place, "sql", "-c", query.format("large"))
@@ -69,14 +67,15 @@ def measure(folder: Path) -> list[dict[str, Any]]:
 
 def _least(place: Path, *words: str, runs: int = _RUNS, code: int = 0) -> dict[str, Any]:
     """Return the least processor time and time of a command; its exit code must be that given."""
-    costs = [
-        _cost([sys.executable, "-m", "headrace", "--data", str(place), *words], code)
-        for _ in range(runs)
-    ]
+    costs = [_cost(_command(place, *words), code) for _ in range(runs)]
     return {
         "processor_s": min(cost for cost, _ in costs),
         "taken_s": min(taken for _, taken in costs),
     }
+
+
+def _command(place: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "headrace", "--data", str(place), *words]
 
 
 def _cost(command: list[str], code: int) -> tuple[float, float]:
