@@ -72,7 +72,7 @@ def tables(run):
 CHOSEN = {
     "two": some(
         TWO,
-        "residual null_safe float_key struct_key",
+        "between residual null_safe float_key struct_key",
     ),
     "itself": some(ITSELF, "neighbours filtered_itself"),
     "many": some(MANY, "star_total of_unions of_one_aggregate"),

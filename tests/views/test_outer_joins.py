@@ -88,7 +88,7 @@ OTHER = {
 CHOSEN = {
     "outer": some(
         OUTER,
-        "right_by_key full_null_safe full_below",
+        "right_by_key full_null_safe full_below left_between",
     ),
     "semi": some(
         SEMI,

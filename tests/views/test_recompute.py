@@ -264,9 +264,9 @@ def test_conditions_on_sessions_see_whole_sessions(db):
 CHOSEN = {
     "groups": some(
         AGGREGATES,
-        "extrema percentiles array_sorted_later distinct_doubles",
+        "extrema percentiles array_sorted_later distinct_doubles picked",
     ),
-    "windows": some(WINDOWS, "neighbours framed top of_aggregate"),
+    "windows": some(WINDOWS, "neighbours framed running top of_aggregate"),
     "scalars": some(
         SUBQUERIES,
         "correlated exists_ nested as_key",
