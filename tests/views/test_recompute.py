@@ -43,9 +43,9 @@ AGGREGATES = {
     "doubles": "SELECT k, round(sum(f), 6) AS s, round(avg(f), 6) AS a, max(f) AS b FROM d GROUP BY k",
     "distinct_doubles": "SELECT k, count(DISTINCT f) AS n, count(DISTINCT f, k) AS m FROM d GROUP BY k",
     "approximate": "SELECT k, approx_count_distinct(v) AS n FROM a GROUP BY k",
-    "picked": """SELECT k, first(s) AS f, last(v) AS l, any_value(m, true) AS a, max_by(s, v) AS x, min_by(m, v) FILTER (WHERE v > 3) AS y,
-        count(*) AS n, sum(v) AS t, first(v, true) AS w, max_by(v, s) AS z FROM a GROUP BY k""",
-    "picked_of_all": "SELECT last(s) AS l, max_by(id, v) AS m, min_by(id, v) AS n FROM a",
+    "picked": """SELECT k, max_by(s, struct(v, id)) AS x, min_by(m, struct(v, id)) FILTER (WHERE v > 3) AS y, max_by(v, id) AS w,
+        count(*) AS n, sum(v) AS t, min_by(s, id) AS z FROM a GROUP BY k""",
+    "picked_of_all": "SELECT max_by(s, id) AS m, min_by(id, struct(v, id)) AS n FROM a",
     "mixed_doubles": "SELECT k, round(avg(f), 6) AS a, round(sum(CAST(f AS FLOAT)), 4) AS b, count(f) AS n, max_by(k, f) AS m FROM d GROUP BY k",
     "tried": "SELECT k, try_sum(v) AS n FROM a GROUP BY k",
 }
