@@ -128,7 +128,7 @@ class Settings:
     gather_ms: int = 100
     """The longest time for which changes gather after a small epoch, in milliseconds."""
     wide_steps: int = 2
-    """The maximum number of steps, each of one connected set of views, that run as jobs at once."""
+    """The maximum number of steps that run beside epochs, each of one connected set of views."""
     fill_rows: int = 1_000_000
     """The maximum number of rows that one part of a backfill reads."""
     reuse_rows: int = 100_000

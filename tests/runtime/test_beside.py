@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -13,6 +14,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError
+from headrace.runtime import epoch as epochs
 from headrace.runtime.beside import SetSteps, _Threads
 from headrace.runtime.cancelling import Cancellation
 from headrace.runtime.connected import ConnectedSets
@@ -312,6 +314,39 @@ def test_a_narrow_step_that_fails_is_made_again_beside_the_epochs_of_others(sets
     sets.advance()
     sets.end_one()
     assert (sets.db.loop.stopped(), sets.counts()) == ({sets.over_a.id}, (2, 2))
+
+
+def test_a_set_whose_narrow_step_was_slow_is_stepped_beside_the_epochs_of_others(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, now, slow = sets.db.runner.run_live, [0.0], [2.0]
+
+    def passes(step: Any, changed: Any, *given: Any) -> Any:
+        now[0] += slow[0] if sets.a.id in changed else 0.1
+        return run(step, changed, *given)
+
+    monkeypatch.setattr(sets.db.runner, "run_live", passes)
+    clock = SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
+    monkeypatch.setattr(epochs, "time", clock)
+
+    def both() -> tuple[int, tuple[int, int]]:
+        sets.append(sets.a, 1)
+        sets.append(sets.b, 1)
+        sets.advance()
+        return len(sets.begun), sets.counts()
+
+    assert both() == (0, (1, 1)), "together: which of them is slow is not known"
+    assert both() == (0, (2, 2)), "apart"
+    assert both() == (1, (2, 3))
+    sets.append(sets.b, 1)
+    sets.advance()
+    sets.end_one()
+    assert sets.counts() == (3, 4)
+    assert [e.counters["width"] for e in sets.db.ledger.epochs.newest(2)] == ["narrow", "narrow"]
+    slow[0] = 0.1
+    assert both() == (1, (3, 5)), "still, until it was quick"
+    sets.end_one()
+    assert both() == (0, (5, 6))
 
 
 def test_a_step_that_cannot_be_made_is_shown_and_tried_again(sets: Sets) -> None:

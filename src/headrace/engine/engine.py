@@ -108,8 +108,6 @@ class Engine:
         self.programs = KeptPrograms()
         self._jobs = Jobs(source, log, self.planning)
         self._parts = StepParts(partial(self._jobs.lowering, 1), self.planning, programs)
-        self._narrow = threading.Lock()
-        """Held while a narrow step runs: expressions have mutable state."""
 
     @property
     def spark(self) -> SparkSession:
@@ -399,7 +397,8 @@ class Engine:
             with Spending(Activity.PLANNING):
                 parts = self._parts_of(*reached)
             try:
-                with self._narrow, without_job(), on_demand(self._tagged, self._jobs.few_rows):
+                given = self._tagged, self._jobs.few_rows
+                with self._parts.held(parts), without_job(), on_demand(*given):
                     return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
             except UnplannedPartError as unplanned:
                 self._parts.plan(unplanned.relation)

@@ -8,7 +8,7 @@ its transactions are read whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from headrace.catalog import Table
 from headrace.errors import Code
@@ -67,11 +67,21 @@ def _of_one_source(catalog: Catalog) -> list[list[RelationId]]:
     return list(found.values())
 
 
+_SLOW_SECONDS: Final = 0.5
+"""A narrow step that takes longer delays others: the next one of its set runs beside epochs."""
+_APART_EPOCHS: Final = 16
+"""After a slow step of several sets, so many epochs have a step for each, to find which it is."""
+
+
 @dataclass(slots=True)
 class Parting:
     """Parts by connected set what epochs of one loop read; the lock of epochs is held."""
 
     loop: EpochLoop
+    slow: frozenset[frozenset[RelationId]] = frozenset()
+    """The sets whose last step was slow."""
+    _apart: int = 0
+    """How many of the next epochs have a step for each set."""
     _sets: ConnectedSets | None = None
     _busy: tuple[ConnectedSets, frozenset[RelationId], frozenset[RelationId]] | None = None
     """The sets, the relations of the steps that run, and those of the sets that have any of them.
@@ -82,7 +92,18 @@ class Parting:
         catalog, clocked, known = self.loop.catalog, self.loop.timetable.views(), self._sets
         if known is None or not known.is_of(catalog, clocked):
             known = self._sets = ConnectedSets.of(catalog, clocked)
+            self.slow &= frozenset(known.by_relation.values()) if self.slow else self.slow
         return known
+
+    def note(self, took: Iterable[tuple[frozenset[RelationId], float]]) -> None:
+        """Note how many seconds the steps of an epoch took, each by what it has read."""
+        for changed, seconds in took:
+            is_slow, sets = seconds > _SLOW_SECONDS, self.sets()
+            if len(sets.parted(changed)) > 1:
+                self._apart = _APART_EPOCHS if is_slow else self._apart
+            elif is_slow or self.slow:
+                own = frozenset([sets.by_relation[min(changed)]])
+                self.slow = self.slow | own if is_slow else self.slow - own
 
     def pending(self) -> int:
         """Return how many changes wait, without those of sets that are left to wide steps."""
@@ -125,7 +146,7 @@ class Parting:
         """Fix the inputs of an epoch of the sets whose steps are narrow, and those of each other.
 
         Of each set, about the first changes are read, whatever waits in others. Those whose last
-        step has failed are among the others.
+        step has failed, or was slow, are among the others.
         """
         loop, sets, busy = self.loop, self.sets(), self.busy()
         clock, previous = self.clock_without(busy), loop.ledger.head.epoch
@@ -139,6 +160,7 @@ class Parting:
             ranges = loop.backlog.first(own, sets.catalog)
             rows, due_here = rows_of_ranges(ranges), due & part
             apart = rows > few or loop.widths.fan_out(due_here.union(ranges), rows)
+            apart = apart or sets.by_relation[min(part)] in self.slow
             if apart or loop.beside.error(part) is not None:
                 wide.append(Poll(previous, ranges, clock, due_here))
             elif rows <= left:
@@ -147,8 +169,10 @@ class Parting:
                 continue
             due -= part
             busy |= sets.by_relation[min(part)]
+        self._apart, each_alone = max(0, self._apart - 1), self._apart > 0
         # Rows may be due in the sets that are left out: the clock stands still for them.
-        return Poll(previous, narrow, self.clock_without(busy), due, narrow=True), wide
+        clock = self.clock_without(busy)
+        return Poll(previous, narrow, clock, due, narrow=True, apart=each_alone), wide
 
     def without_wide(self, poll: Poll, changed: frozenset[RelationId]) -> tuple[Poll, list[Poll]]:
         """Return a poll without the set whose step is wide, and that of the set.

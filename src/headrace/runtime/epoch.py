@@ -463,16 +463,20 @@ class EpochLoop:
             with Spending(Activity.PLANNING):
                 stages = self.plan(poll, guards)
             steps = [stage for stage in stages if isinstance(stage, RunStep)]
+            took = list[tuple[frozenset[RelationId], float]]()
             for step in steps:
+                begun = time.perf_counter()
                 try:
                     self.perform(step, attempt)
                 except HeadraceError as error:  # others do not wait until it is known why
                     if step.narrow and error.code not in (Code.CORRUPT, Code.CONFLICT):
                         raise SetAsideError(step.changed) from error
                     raise
+                took.append((step.changed, time.perf_counter() - begun))
             with self.lock:  # it is held already, unless the step runs beside epochs
                 for stage in stages[len(steps) :]:
                     epoch = self.perform(stage, attempt, beside) or epoch
+                self.parting.note(took)
                 if beside is not None:
                     many = beside.changes > self.settings.small_rows
                     seconds = time.perf_counter() - began

@@ -34,7 +34,7 @@ class RuntimeSettings:
     ``reuse_rows``: from how many rows of inputs on a fill looks for state of other views that it
     can take over in place of reading all of them.
     ``refresh_views``: how many views that are refreshed one step takes at most.
-    ``wide_steps``: how many wide steps, each of one connected set, run at once beside epochs.
+    ``wide_steps``: how many steps, each of one connected set, run at once beside epochs.
     ``history_epochs``: how many epochs back a view or table can still be read.
     ``attempts``: how often a step is tried before its failure counts.
     ``recursion_rows``: by how many rows the recursions of one set of views may change in an epoch,

@@ -8,7 +8,9 @@ declared again: a step over any set of changed relations is composed of the same
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.engine.jobs.reports import in_this_process
@@ -23,7 +25,7 @@ from headrace.runtime.ports import Stepped, StepPlan
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -97,6 +99,15 @@ class StepParts:
     _known: dict[tuple[RelationId, Variant], StepPart] = field(default_factory=dict)
     _sought: dict[tuple[RelationId, Variant], Relation] = field(default_factory=dict)
     """The relations whose programs were looked for on disk."""
+    _locks: dict[RelationId, Lock] = field(default_factory=dict)
+
+    @contextmanager
+    def held(self, parts: Iterable[StepPart]) -> Iterator[None]:
+        """Let no other thread run some parts during a block: expressions have mutable state."""
+        with ExitStack() as stack:
+            for id_ in sorted({part.relation for part in parts}):
+                stack.enter_context(self._locks.setdefault(id_, Lock()))
+            yield
 
     def stored(
         self, relation: Relation, variant: Variant, relations: Mapping[RelationId, Relation]
