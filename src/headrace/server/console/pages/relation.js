@@ -176,7 +176,7 @@ function factsOf(relation, { relations, costs }) {
     if (freshness.quarantined) problem("In quarantine", count(freshness.quarantined), "problems");
     if (freshness.dirty_slices) problem("Dirty slices", `${count(freshness.dirty_slices)} since ${timeOf(freshness.dirty_since)}`, "problems");
     else if (freshness.dirty_since !== null) found.push(["Dirty below since", timeOf(freshness.dirty_since), "warn"]);
-    if (freshness.waits_for !== null) found.push(["Waits for", freshness.waits_for, null, "Epochs of other views are made meanwhile"]);
+    if (freshness.waits_for) found.push(["Waits for", freshness.waits_for, null, "Epochs of other views are made meanwhile"]);
     if (freshness.next_refresh !== null) found.push(["Next refresh", timeOf(freshness.next_refresh)]);
     if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark), null, "Events before this time are not expected any more"]);
     for (const each of freshness.inputs) {
