@@ -96,7 +96,9 @@ def test_what_only_looks_at_definitions_starts_no_spark(
     assert not found["spark"]
 
 
-@pytest.mark.parametrize("arguments", [("sql", "-c", "SHOW VIEWS"), ("plan", "{definitions}")])
+@pytest.mark.parametrize(
+    "arguments", [("sql", "-c", "SHOW VIEWS"), ("plan", "{definitions}"), ("verify",), ("serve",)]
+)
 def test_that_a_directory_is_open_is_said_before_anything_is_imported(
     directory: Path, arguments: tuple[str, ...]
 ):

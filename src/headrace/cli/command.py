@@ -309,8 +309,9 @@ def verify(
     target = target_of(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    printer = printer_of(form, Environment.of())
     need_directory(target)
+    need_free(target, invocation)
+    printer = printer_of(form, Environment.of())
     thread = StatementThread(_note)
     from headrace.sql import quote  # noqa: PLC0415  (as above)
 
@@ -452,8 +453,6 @@ def serve(
     The data directory is "data" if --data is not given. Once it has access tokens, clients need
     them; without, only this machine is served.
     """
-    from headrace.cli.serve import Serving, serve_directory  # noqa: PLC0415  (as above)
-
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     if "headrace.url" in context.meta:
@@ -462,6 +461,10 @@ def serve(
         raise click.UsageError("--reader-of and --standby exclude each other.", context)
     options["ca"] = context.meta.get("headrace.ca")
     directory = data_directory_of(context)
+    if not (options["standby"] or options["reader_of"]):
+        need_free(directory, invocation)
+    from headrace.cli.serve import Serving, serve_directory  # noqa: PLC0415  (as above)
+
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
     serve_directory(directory, Serving(**options), invocation, thread, sys.stderr, given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.connection import Invocation, need_directory, opened
+from headrace.cli.connection import Invocation, need_directory, need_free, opened
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet
 from headrace.cli.functions import FunctionFiles, functions_options
@@ -73,6 +73,7 @@ def lineage(
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     need_directory(target)
+    need_free(target, invocation)
     thread = StatementThread(lambda text: click.echo(text, err=True))
     from headrace.sql import quote_dotted  # noqa: PLC0415  (--help is quick)
 
