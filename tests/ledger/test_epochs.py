@@ -117,6 +117,23 @@ def test_commit_times_never_decrease_and_name_epochs(ledger: Ledger, clock: Cloc
     assert [ledger.epochs.at(at) for at in moments] == [0, 0, 2, 2, 3]
 
 
+def test_epochs_that_nothing_names_are_forgotten_but_not_the_newest(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 3)
+    monkeypatch.setattr("headrace.ledger.epochs._AT_ONCE", 2)
+    for number in range(9):
+        clock.now = 2000.0 + number
+        step(ledger)
+    ledger.make_small(Epoch(5))
+    assert [record.epoch for record in ledger.epochs.newest()] == [9, 8, 7, 6, 5, 4]
+    ledger.make_small(Epoch(9))
+    assert [record.epoch for record in ledger.epochs.newest()] == [9, 8, 7, 6]
+    assert [ledger.epochs.at(2000.0 + at) for at in (2, 5, 8)] == [0, 6, 9]
+    assert not ledger.violations()
+    assert step(ledger) == 10
+
+
 def test_objects_live_from_their_epoch_until_they_are_dropped(
     ledger: Ledger, orders: NewObject
 ) -> None:

@@ -42,6 +42,9 @@ _BUSY_SECONDS: Final = 10.0
 _UNUSED_PAGES: Final = 64
 _UNUSED_SHARE: Final = 4
 """How many unused pages are left, and how large a share of all."""
+_MOST_PAGES: Final = 1 << 14
+"""The pages of a file that is written again, 64 MiB: in a larger one, which takes seconds, unused
+pages are left for what is written next."""
 _BEGIN: Final = DriverStatement(sa.text("BEGIN"))
 _BEGIN_WRITING: Final = DriverStatement(sa.text("BEGIN IMMEDIATE"))
 _FENCE: Final = DriverStatement(sa.select(schema.fence.c.token))
@@ -151,7 +154,7 @@ class SqliteFile:
             driver: Any = connection.connection.driver_connection
             ((pages,),) = driver.execute("PRAGMA page_count")
             ((unused,),) = driver.execute("PRAGMA freelist_count")
-            if unused > max(_UNUSED_PAGES, pages // _UNUSED_SHARE):
+            if pages <= _MOST_PAGES and unused > max(_UNUSED_PAGES, pages // _UNUSED_SHARE):
                 driver.execute("VACUUM")
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
