@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STACK: Final = "-Xss4m"
-_PARALLEL: Final = ("-XX:+UseParallelGC", _STACK)
+_ALWAYS: Final = ("-Xss4m", "-XX:-UsePerfData")
+"""A large stack for deep plans. Counters for ``jstat`` would wake an idle JVM all the time."""
+_PARALLEL: Final = ("-XX:+UseParallelGC", *_ALWAYS)
 _SMALL: Final = (
     "-XX:+UseSerialGC",
     "-XX:MinHeapFreeRatio=10",
     "-XX:MaxHeapFreeRatio=25",
-    _STACK,
+    *_ALWAYS,
 )
 """Options of a JVM whose heap is little more than what is in use; one thread collects garbage."""
 _FEW_PARTITIONS: Final = 2
