@@ -29,7 +29,7 @@ from headrace.engine.narrow.exploded import Exploded
 from headrace.ledger import Ledger
 from headrace.log import Appender
 from headrace.operators import StatefulOperator
-from headrace.runtime import epoch
+from headrace.runtime import rounds
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.connected import Parting
@@ -243,7 +243,7 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     for name in ("write", "write_parts", "finish"):
         yield PackWriter, name, "runs written"
     yield os, "fsync", "syncs"
-    yield epoch, "require_keys", "keys checked"
+    yield rounds, "require_keys", "keys checked"
     yield Attempt, "counters", "commit"
     yield Ledger, "commit", "commit"
     yield Publisher, "publish", "publish"
