@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -273,7 +273,8 @@ class QueryProcesses:
             tuple(reader.shares(indexes, state).values()),
             asked.plan if isinstance(asked.plan, str) else None,
         )
-        return self._value(state.catalog, question, lambda needed: _given(reader, state, needed))
+        given = _Given(reader, state)
+        return self._value(state.catalog, question, given.answer)
 
     def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
         """Return the values of expressions over some rows."""
@@ -525,9 +526,23 @@ class _Process:
         self._known = known
 
 
-def _given(reader: Reader, state: Published, needed: AskSegments | AskLogs) -> object:
-    """Return what a process needs of the logs of streams to answer a query on a state."""
-    if isinstance(needed, AskLogs):
-        return reader.shares(needed.relations, state)
-    listing = InLedger(reader.ledger)
-    return listing.page(needed.extent, needed.pruning, needed.most, newest=needed.newest)
+@dataclass(slots=True)
+class _Given:
+    """What a process has been given of the logs of streams to answer a query on a state.
+
+    It is held until the query has been answered, so that no file of it is deleted meanwhile.
+    """
+
+    reader: Reader
+    state: Published
+    _held: list[object] = field(default_factory=list)
+
+    def answer(self, needed: AskSegments | AskLogs) -> object:
+        """Return what a process needs."""
+        if isinstance(needed, AskLogs):
+            found: object = self.reader.shares(needed.relations, self.state)
+        else:
+            listing = InLedger(self.reader.ledger)
+            found = listing.page(needed.extent, needed.pruning, needed.most, newest=needed.newest)
+        self._held.append(found)
+        return found
