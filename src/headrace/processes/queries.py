@@ -273,8 +273,8 @@ class QueryProcesses:
             tuple(reader.shares(indexes, state).values()),
             asked.plan if isinstance(asked.plan, str) else None,
         )
-        given = _Given(reader, state)
-        return self._value(state.catalog, question, given.answer)
+        logs = _Given(reader, state)
+        return self._value(state.catalog, question, logs.answer)
 
     def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
         """Return the values of expressions over some rows."""
