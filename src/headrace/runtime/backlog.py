@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog
     from headrace.ledger import Ledger
-    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.stages import Performer
 
     Ranges = Mapping[RelationId, OffsetRange]
 
@@ -44,7 +44,7 @@ def rows_of_ranges(ranges: Ranges) -> int:
 class Backlog:
     """Chooses what epochs of one loop read of what waits; the lock of epochs is held."""
 
-    loop: EpochLoop
+    loop: Performer
 
     def waiting(self, relations: Collection[RelationId]) -> dict[RelationId, OffsetRange]:
         """Return the changes of some relations that no epoch has read yet."""

@@ -8,13 +8,13 @@ its transactions are read whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from headrace.catalog import Table
 from headrace.errors import Code
 from headrace.ledger import OffsetRange, OutdatedEpochError
 from headrace.runtime.backlog import rows_of_ranges
-from headrace.runtime.stages import Poll
+from headrace.runtime.stages import Performer, Poll
 from headrace.runtime.step import Clock
 from headrace.types import RelationId
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headrace.catalog import Catalog
-    from headrace.runtime.beside import SetStep
-    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.backlog import Backlog
+    from headrace.runtime.beside import SetStep, SetSteps
     from headrace.runtime.stages import Commit
+    from headrace.runtime.timetable import Timetable
     from headrace.types import Offset
 
 
@@ -67,6 +68,27 @@ def _of_one_source(catalog: Catalog) -> list[list[RelationId]]:
     return list(found.values())
 
 
+class PartedLoop(Performer, Protocol):
+    """A loop whose epochs are parted by connected set."""
+
+    beside: SetSteps
+    backlog: Backlog
+    timetable: Timetable
+    within: frozenset[RelationId] | None
+
+    def maintained(self) -> frozenset[RelationId]:
+        """Return the relations whose changes the next epoch reads."""
+        ...
+
+    def now(self) -> int:
+        """Return the clock for an epoch made now."""
+        ...
+
+    def due(self, now: int) -> frozenset[RelationId]:
+        """Return the views with rows that are due at or before a time."""
+        ...
+
+
 _SLOW_SECONDS: Final = 0.5
 """A narrow step that takes longer delays others: the next one of its set runs beside epochs."""
 _APART_EPOCHS: Final = 16
@@ -77,7 +99,7 @@ _APART_EPOCHS: Final = 16
 class Parting:
     """Parts by connected set what epochs of one loop read; the lock of epochs is held."""
 
-    loop: EpochLoop
+    loop: PartedLoop
     slow: frozenset[frozenset[RelationId]] = frozenset()
     """The sets whose last step was slow."""
     _apart: int = 0
@@ -228,6 +250,6 @@ class Parting:
             )
 
 
-def _most_rows(loop: EpochLoop) -> int:
+def _most_rows(loop: PartedLoop) -> int:
     """Return the most changes that one epoch of narrow steps reads: those of one set at least."""
     return max(loop.settings.epoch_rows, loop.settings.small_rows)

@@ -26,9 +26,8 @@ from headrace.types import rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import LoopPlan, StepPlan
-    from headrace.runtime.stages import RunStep
+    from headrace.runtime.stages import Performer, RunStep
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
@@ -172,7 +171,7 @@ class Written:
 
 
 def run_in_rounds(
-    loop: EpochLoop,
+    loop: Performer,
     stage: RunStep,
     attempt: Attempt,
     before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]],
@@ -208,7 +207,7 @@ def run_in_rounds(
 
 
 def _run(
-    loop: EpochLoop, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
+    loop: Performer, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
 ) -> tuple[Report, ...]:
     given = frozenset(stage.given)
     done = loop.runner.run_live(step, stage.changed, stage.without, looping, given)

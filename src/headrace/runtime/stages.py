@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.runtime.quarantine import Guarded
     from headrace.runtime.settings import RuntimeSettings
     from headrace.runtime.step import Clock, Step
+    from headrace.runtime.width import Widths
     from headrace.spine import RunFile
     from headrace.types import ArrangementId, Epoch, RelationId
 
@@ -95,6 +96,7 @@ class Performer(Protocol):
     published: Publisher
     lock: StatementLock
     closing: Event
+    widths: Widths
 
     @property
     def fault(self) -> Callable[[str], None]:
@@ -129,6 +131,10 @@ class Performer(Protocol):
         guards: Mapping[ArrangementId, Guarded],
     ) -> RunStep:
         """Return the step of some changed relations."""
+        ...
+
+    def partitions_for(self, rows: int) -> int:
+        """Return the number of partitions of jobs that read this many rows."""
         ...
 
     def run_step(self, stage: RunStep, attempt: Attempt) -> None:
