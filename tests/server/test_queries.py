@@ -173,9 +173,9 @@ def test_rows_are_found_by_an_index(client: Client, monkeypatch: pytest.MonkeyPa
     )
     asked, ask = [], Child.ask
 
-    def recorded(self: Child, message: object, *more: Any) -> Any:
+    def recorded(self: Child, message: object, *more: Any, **how: Any) -> Any:
         asked.append(message)
-        return ask(self, message, *more)
+        return ask(self, message, *more, **how)
 
     monkeypatch.setattr(Child, "ask", recorded)
     assert client.rows("SELECT id + 1 AS x FROM dogs WHERE kind = 'pug'") == [[2], [3]]
