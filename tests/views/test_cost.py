@@ -45,7 +45,8 @@ class Histories:
 
     def _created(self, name: str, query: str) -> str:
         columns = ", ".join(
-            f"c{i}" for i in range(len(self.db.sql(f"SELECT * FROM ({query}) LIMIT 0").to_arrow().schema))
+            f"c{i}"
+            for i in range(len(self.db.sql(f"SELECT * FROM ({query}) LIMIT 0").to_arrow().schema))
         )
         return self.db.sql(f"CREATE MATERIALIZED VIEW {name} ({columns}) AS {query}").message
 
