@@ -205,7 +205,7 @@ class Compaction:
     def _most_dead(self, least: int, live_of_one: int) -> int | None:
         """Return how many dead bytes packs may have: one for so many live ones, or ``least``.
 
-        None if no more are dead.
+        None if not so many are dead.
         """
         if self._dead <= least:
             return None
