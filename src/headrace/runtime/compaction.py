@@ -168,7 +168,8 @@ class Compaction:
         layouts = ledger.head.arrangements  # not older than the runs: it applies to all of them
         leaving = frozenset[str]() if most is None else self._to_be_left(spines, most)
         merges = []
-        with PackWriter(directory) as pack:
+        # Former states of contents stay readable: they are not to keep the bytes of others.
+        with PackWriter(directory) as of_contents, PackWriter(directory) as of_state:
             for id_, runs in spines.items():
                 record = layouts.get(id_)
                 if record is None:
@@ -181,6 +182,7 @@ class Compaction:
                 for group in filter(None, groups):
                     self.loop.let_pass(until)
                     layout = Layout.of_json(dict(record.layout))
+                    pack = of_contents if record.build is None else of_state
                     output = merge(directory, layout, group, pack)
                     merges.append(
                         Merge(
@@ -189,7 +191,8 @@ class Compaction:
                             None if output is None else NewRun(output, record.id, RunKind.MERGED),
                         )
                     )
-            pack.finish()
+            for pack in (of_contents, of_state):
+                pack.finish()
         if merges:
             sync_directory(directory)
             self.loop.fault("merged")
