@@ -56,15 +56,18 @@ from headrace.operators import (
     Recursion,
     RowKind,
     SemiJoin,
+    SessionAggregate,
+    StepResult,
     Temporal,
     TouchedGroups,
+    TouchedSessions,
     Upsert,
     counts_layout,
     violation,
 )
 from headrace.operators.temporal import DUE, SIGN
 from headrace.spine import Run, Spine
-from headrace.spine.spine import Reads
+from headrace.spine.asked import Reads
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 
 if TYPE_CHECKING:
@@ -93,7 +96,7 @@ _LEAST, _MOST = 3, 2000
 ROUNDS = 3
 HERE = Path(__file__).resolve().parent.parent
 """The checkout of this file."""
-COUNTERS = ("calls", "consolidations", "sorts", "kernels", "rows_read")
+COUNTERS = ("calls", "consolidations", "sorts", "kernels", "rows_read", "rows_out")
 _CALLS = {"call", "c_call"}
 _SUMS = {
     getattr(ZSet, name).__code__
@@ -478,7 +481,45 @@ def others() -> Iterator[Case]:
     )
 
 
-PARTS = (integrates, aggregates, joins, orders, others)
+def sessions() -> Iterator[Case]:
+    """Return session windows of keys that are always active: a session of each has all its rows.
+
+    They are computed again by key, then by session, and then kept as totals.
+    """
+    keys, second, gap = 45, 1_000_000, 300_000_000
+    times = pa.struct([("start", pa.timestamp("us")), ("end", pa.timestamp("us"))])
+    rows = pa.schema([("account", pa.int64()), ("session", times), ("id", pa.int64())])
+    whole = Layout(("account",), rows, COUNT)
+    total = pa.field("total", pa.int64(), nullable=False)
+    totals = Layout(("account",), pa.schema(list(rows)[:2]), pa.schema([_WEIGHT, total]))
+
+    def pings(layout: Layout, ids: Ints) -> tuple[pa.Table, ...]:
+        at = ids * second // 15
+        ends = [pa.array(each).cast(pa.timestamp("us")) for each in (at, at + gap)]
+        given = {
+            HASH: hashes_of(ids % keys),
+            "account": ids % keys,
+            "session": pa.StructArray.from_arrays(ends, fields=list(times)),
+            "id": ids,
+            WEIGHT: np.ones_like(ids),
+            "total": ids,
+        }
+        return (table(layout, given),)
+
+    def of(name: str, layout: Layout, operator: Any) -> Case:
+        empty = tuple(Spine(each) for each in operator.layouts)
+        filled = operator.step(pings(layout, ALL), empty).updates
+        spines = tuple(Spine(each.layout, (Run.of(each),)) for each in filled)
+        return Case(name, operator.step, spines, lambda n: pings(layout, STATE + np.arange(n)))
+
+    yield of("Sessions, by key", whole, TouchedGroups(whole))
+    yield of("Sessions, by session", whole, TouchedSessions(whole, "session"))
+    yield of("Sessions, kept", totals, SessionAggregate(totals, "session"))
+    grows = SessionAggregate(totals, "session", append_only=True)
+    yield of("Sessions, kept, append-only", totals, grows)
+
+
+PARTS = (integrates, aggregates, joins, orders, sessions, others)
 
 
 def counted(case: Case, inputs: tuple[pa.Table, ...]) -> dict[str, int]:
@@ -499,9 +540,10 @@ def counted(case: Case, inputs: tuple[pa.Table, ...]) -> dict[str, int]:
     before = tuple(replace(spine, reads=Reads()) for spine in case.before)
     sys.setprofile(watch)
     try:
-        case.step(inputs, before)
+        done = case.step(inputs, before)
     finally:
         sys.setprofile(None)
+    seen["rows_out"] = done.output.num_rows if isinstance(done, StepResult) else 0
     seen["rows_read"] = sum(spine.reads.rows for spine in before)
     return {name: seen[name] for name in COUNTERS}
 

@@ -27,7 +27,7 @@ from headrace.operators import (
     Picked,
 )
 from headrace.spine import Run, Spine
-from headrace.spine.spine import Reads
+from headrace.spine.asked import Reads
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import Bag, Epochs, compare_values, exact, table_of
 from text_tables import assert_rows, table

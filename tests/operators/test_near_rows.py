@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import Code, HeadraceError
 from headrace.operators import BEFORE, REACHED, SLICE, VERSION, FrameReach, NearRows, sums_of
 from headrace.spine import Run, Spine, sums_between
-from headrace.spine.spine import Reads
+from headrace.spine.asked import Reads
 from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
 from length import choose
 from reference import Bag, compacted, nonzero, plus, table_of

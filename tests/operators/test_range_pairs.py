@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.operators import InnerJoin, RangePairs, Within
 from headrace.spine import Spine
-from headrace.spine.spine import Reads
+from headrace.spine.asked import Reads
 from headrace.zset import WEIGHT, Layout, OrderBy
 from length import choose
 from reference import Bag, bag, compacted, nonzero, plus, table_of

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import headrace
 from headrace.catalog import View
+from headrace.catalyst.editions import Edition
 from headrace.circuit.digest import FORMAT
 from headrace.errors import Code, HeadraceError
 
@@ -123,16 +126,24 @@ def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_rep
         " FROM s) WHERE n <= 1"
     )
 
+    sessions = "SELECT id % 2 AS k, count(*) AS n FROM s GROUP BY 1, session_window(at, '1 day')"
+    later = {"SESSIONS_KEPT": max(Edition) + 1}
+    known = SimpleNamespace(**{each.name: each for each in Edition} | later)
+
     with monkeypatch.context() as patch:
         patch.setattr("headrace.catalyst.subqueries.is_total", lambda *_: False)
         patch.setattr("headrace.catalyst.read.first_without_numbers", lambda _node: None)
+        patch.setattr("headrace.catalyst.read.Edition", known)
         with headrace.connect(tmp_path, **settings) as db:
             db.sql("CREATE STREAM s (id INT, at TIMESTAMP)")
             db.sql(f"CREATE MATERIALIZED VIEW late AS {query}")
             db.sql(f"CREATE MATERIALIZED VIEW first AS {first}")
+            db.sql(f"CREATE MATERIALIZED VIEW visits AS {sessions}")
             db.sql("INSERT INTO s VALUES (1, TIMESTAMP '2024-01-01 00:00:00')")
             catalog = db.parts.reader.catalog
-            before, numbered = (catalog.resolve(name).circuit for name in ("late", "first"))
+            before, numbered, whole = (
+                catalog.resolve(name).circuit for name in ("late", "first", "visits")
+            )
     with headrace.connect(tmp_path, **settings) as db:
         db.sql("INSERT INTO s VALUES (2, TIMESTAMP '2024-01-03 00:00:00')")
         assert db.sql("SELECT id FROM late").fetchall() == [(2,)]
@@ -143,8 +154,13 @@ def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_rep
         assert sorted(db.sql("SELECT id FROM late").fetchall()) == [(2,), (3,)]
         assert sorted(db.sql("SELECT id FROM first").fetchall()) == [(2,), (3,)]
         assert db.parts.reader.catalog.resolve("first").circuit == numbered
+        assert sorted(db.sql("SELECT k, n FROM visits").fetchall()) == [(0, 1), (1, 1), (1, 1)]
+        assert db.parts.reader.catalog.resolve("visits").circuit == whole
+        db.sql("REBUILD VIEW visits")
+        assert db.parts.reader.catalog.resolve("visits").circuit != whole
         db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW first AS {first}")
         assert db.parts.reader.catalog.resolve("first").circuit != numbered
         db.sql("INSERT INTO s VALUES (5, TIMESTAMP '2024-01-03 18:00:00')")
         assert sorted(db.sql("SELECT id FROM first").fetchall()) == [(2,), (5,)]
+        assert sorted(db.sql("SELECT k, n FROM visits").fetchall()) == [(0, 1), (1, 1), (1, 2)]
         assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}

@@ -194,6 +194,17 @@ TIMES = {
         FROM e GROUP BY session_window(t, '2 minutes')""",
     "sessions_by_gap": """SELECT k, session_window AS w, sum(v) AS t FROM e GROUP BY k,
         session_window(t, CASE WHEN v > 9 THEN '1 minute' ELSE '15 minutes' END)""",
+    "sessions_that_grow": """SELECT k, session_window AS w, count(v) AS n, avg(v) AS a, min(s) AS b FROM g
+        WHERE v < 900 GROUP BY k, session_window(t, '3 minutes')""",
+    "sessions_of_texts": """SELECT s, b, n FROM (SELECT s, session_window.start AS b, count(*) AS n,
+        sum(v) FILTER (WHERE k > 3) AS t, max(session_window.end) AS l FROM e
+        GROUP BY s, session_window(t, '20 minutes') HAVING count(*) > 1) WHERE l > b AND t > 2""",
+    "sessions_with_rows": """SELECT k, session_window.start AS b, max_by(v, struct(t, v)) AS l, listagg(s, ',') WITHIN GROUP (ORDER BY s, v) AS t,
+        max(session_window.end) AS m FROM e GROUP BY k, session_window(t, '4 minutes')""",
+    "sessions_that_see_themselves": """SELECT k % 3 AS r, session_window AS w, count(DISTINCT v) AS n,
+        max(session_window.end) AS m FROM e GROUP BY k % 3, session_window(t, '1 minute')""",
+    "tops_of_sessions": """SELECT k, max(n) AS n, count(*) AS c FROM (SELECT k, session_window, count(*) AS n
+        FROM e GROUP BY k, session_window(t, '5 minutes')) GROUP BY k""",
     "tumbled": """SELECT window.start AS b, k, max(v) AS m, count(DISTINCT s) AS n FROM e
         GROUP BY window(t, '20 minutes'), k""",
     "hopped": """SELECT window.end AS e, min(s) AS m, count(*) AS n FROM e
@@ -218,14 +229,39 @@ def test_first_rows_of_each_outer_row(oracle):
     assert verdicts == dict.fromkeys(chosen, "equal to batch")
 
 
-@pytest.mark.long
-def test_sessions_merge_and_split(oracle):
-    run = oracle(rows_per_change=2000)
+@pytest.mark.parametrize("small_rows", [20_000, pytest.param(0, marks=pytest.mark.long)])
+def test_sessions_merge_and_split(oracle, small_rows):
+    run = oracle(rows_per_change=2000, small_rows=small_rows)
     run.table("e", "k INT, v INT, s STRING, t TIMESTAMP")
-    for name, query in some(TIMES, "sessions sessions_by_gap hopped top_of_windows").items():
+    run.stream("g", "k INT, v INT, s STRING, t TIMESTAMP")
+    chosen = "sessions sessions_by_gap sessions_that_grow sessions_with_rows sessions_of_all hopped"
+    for name, query in some(TIMES, chosen).items():
         run.view(name, query)
-    History(run, 5, domain=12).life(["e"], most=80)
+    History(run, 5, domain=12).life(["e", "g"], most=80)
     run.finish()
+
+
+def test_a_slice_of_sessions_is_corrected_and_replayed_by_itself(db):
+    grouped = "FROM g GROUP BY k, session_window(t, '7 minutes')"
+    db.sql(f"""CREATE STREAM g (k STRING, t TIMESTAMP, v INT);
+        CREATE MATERIALIZED VIEW added_up AS SELECT k, session_window.end AS e, count(*) AS n {grouped};
+        CREATE MATERIALIZED VIEW listed AS SELECT k, session_window.end AS e, array_agg(v) AS l {grouped}""")
+    minutes = [f"('{k}', TIMESTAMP '2024-01-01 10:{i}5:00', {i})" for k in "ab" for i in range(3)]
+    minutes += [f"('{k}', TIMESTAMP '2024-01-01 10:{i}0:00', {i})" for k in "ab" for i in range(3)]
+    db.sql(f"INSERT INTO g VALUES {', '.join(minutes)}")
+    assert sorted(db.sql("SELECT k, n FROM added_up").fetchall()) == [("a", 6), ("b", 6)]
+    db.sql("CORRECT STREAM g VOID WHERE k = 'a' AND v = 1")
+    found = sorted(db.sql("SELECT k, n FROM added_up").fetchall())
+    assert found == [("a", 2), ("a", 2), ("b", 6)]
+    lists = sorted(db.sql("SELECT k, l FROM listed").fetchall())
+    assert lists == [("a", [0, 0]), ("a", [2, 2]), ("b", [0, 1, 2, 0, 1, 2])]
+    for view in ("added_up", "listed"):
+        db.sql(f"REPLAY VIEW {view} WHERE k = 'b'")
+    between = [f"('a', TIMESTAMP '2024-01-01 10:{minute}:00', 3)" for minute in (12, 13)]
+    db.sql(f"INSERT INTO g VALUES {', '.join(between)}")
+    assert sorted(db.sql("SELECT k, n FROM added_up").fetchall()) == [("a", 6), ("b", 6)]
+    verdicts = {view: verdict for view, _, _, verdict in db.sql("VERIFY")}
+    assert verdicts == dict.fromkeys(("added_up", "listed"), "equal to batch")
 
 
 CONDITIONS = {

@@ -20,6 +20,8 @@ class Edition(IntEnum):
     """First rows of groups whose numbers are not shown are not numbered."""
     NEAR_ROWS = 4
     """Window functions that depend on rows nearby read these, and not all rows of a partition."""
+    SESSIONS_KEPT = 5
+    """Totals of session windows are kept by session, and those near a change are united."""
 
 
 LATEST: Final = max(Edition)

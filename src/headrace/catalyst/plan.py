@@ -387,7 +387,8 @@ class Aggregate(Node):
 
     ``session`` is the position of the key that is a session window, or None: such keys are
     intervals, which Spark merges within each group of the other keys. ``ties`` are the columns by
-    which rows are ordered for functions that depend on their order.
+    which rows are ordered for functions that depend on their order. ``kept``: sessions have state
+    of their own.
     """
 
     by_position: ClassVar[bool] = False
@@ -400,6 +401,7 @@ class Aggregate(Node):
     attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
     session: int | None = None
     ties: tuple[Expression, ...] = field(default=(), metadata=over("child"))
+    kept: bool = field(default=False, metadata=DERIVED)
 
     @property
     def groups(self) -> tuple[Expression, ...]:

@@ -493,12 +493,13 @@ class PlanReader:
             hint = "Write a query for each of the grouping sets, with UNION ALL between them."
             what = "grouping sets without their session window are not supported"
             raise self.pieces.unsupported(what, hint, node)
+        kept = session is not None and self.edition >= Edition.SESSIONS_KEPT
         if has_scalar(self.scala, results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self.pieces.expression(e) for e in shown)
             attributes = tuple(attribute_of(e) for e in shown)
             whole = Aggregate(
-                child, tuple(keys), own, functions, expressions, attributes, session, ties
+                child, tuple(keys), own, functions, expressions, attributes, session, ties, kept
             )
             return self._project_scalars(whole, results, attributes_of(node))
         return Aggregate(
@@ -510,6 +511,7 @@ class PlanReader:
             attributes_of(node),
             session,
             ties,
+            kept,
         )
 
 

@@ -345,7 +345,7 @@ class Transplant:
     ) -> Any:
         """Return one row per distinct key, with the sums of the other columns."""
         columns = self.output(logical)
-        kept = [columns[name] for name in keys]
+        kept = [self.unmarked(columns[name]) for name in keys]
         added = [
             self.alias(
                 self.scala.expression("aggregate.Sum", columns[name]).toAggregateExpression(),
@@ -363,6 +363,11 @@ class Transplant:
         # Collapsed projections leave only the ids of the last one.
         self.sums.update(int(each.exprId().id()) for each in (*added, *cast))
         return self.project([*named, *cast], total)
+
+    def unmarked(self, attribute: Any) -> Any:
+        """Return an attribute as a plain key: Spark does not unite intervals that it marks."""
+        metadata = self.scala.module("org.apache.spark.sql.types.Metadata").empty()
+        return attribute.withMetadata(metadata)
 
     def output(self, logical: Any) -> dict[str, Any]:
         """Return the output attributes of a plan by name."""

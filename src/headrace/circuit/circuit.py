@@ -32,9 +32,11 @@ if TYPE_CHECKING:
         Quarantine,
         Recursion,
         SemiJoin,
+        SessionAggregate,
         StatefulOperator,
         Temporal,
         TouchedGroups,
+        TouchedSessions,
     )
     from headrace.types import DataType
     from headrace.zset import Layout
@@ -140,11 +142,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """Exact accumulators per group; results are computed from them by Spark."""
+    """Exact accumulators per group or session; results are computed from them by Spark."""
 
     name: str
     plan: plan.Aggregate
-    operator: GroupAggregate | GlobalAggregate
+    operator: GroupAggregate | GlobalAggregate | SessionAggregate
     arrangements: tuple[ArrangementId, ...]
     accumulators: Accumulators
     child: Node
@@ -197,7 +199,7 @@ class ComparedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recompute:
-    """Groups whose value Spark recomputes if a row has changed, from all rows or those nearby.
+    """Groups, or sessions, computed again if a row has changed, from all rows or those nearby.
 
     ``reason`` says why from all rows; it is empty where the operator finds the rows nearby.
 
@@ -206,7 +208,7 @@ class Recompute:
 
     name: str
     plan: plan.Aggregate | plan.Window
-    operator: TouchedGroups | NearRows
+    operator: TouchedGroups | TouchedSessions | NearRows
     arrangements: tuple[ArrangementId, ...]
     reason: str
     child: Node

@@ -42,6 +42,7 @@ from headrace.circuit.properties import (
     partitioning,
     reads_loop,
     recompute_reason,
+    recomputes_sessions,
 )
 from headrace.circuit.sharing import StoredAs, aligned, shared_counts, shared_rows
 from headrace.operators import (
@@ -50,6 +51,7 @@ from headrace.operators import (
     ROW,
     Compared,
     Emits,
+    Extremum,
     FirstRows,
     Fold,
     FrameReach,
@@ -66,8 +68,10 @@ from headrace.operators import (
     Recursion,
     RowKind,
     SemiJoin,
+    SessionAggregate,
     Temporal,
     TouchedGroups,
+    TouchedSessions,
     Within,
     counts_layout,
 )
@@ -348,10 +352,18 @@ class _Builder:
         accumulators = accumulators_of(query.functions, query.ties, append_only=append_only)
         keys = [pa.field(f"g{i}", to_arrow(e.type)) for i, e in enumerate(query.grouping)]
         layout = Layout(
-            key=tuple(key.name for key in keys),
+            key=tuple(key.name for i, key in enumerate(keys) if i != query.session),
             columns=pa.schema(keys),
             summed=pa.schema([_WEIGHT_FIELD, *(a.field for a in accumulators.columns)]),
         )
+        operator: GroupAggregate | GlobalAggregate | SessionAggregate
+        if query.session is not None:
+            extrema = tuple(part for part in accumulators.parts if isinstance(part, Extremum))
+            session = keys[query.session].name
+            operator = SessionAggregate(layout, session, extrema, append_only)
+            parts = ("sessions",) if append_only else ("rows", "sessions")
+            of_sessions = tuple(ArrangementId(f"{name}.{part}") for part in parts)
+            return Aggregate(name, query, operator, of_sessions, accumulators, child)
         kind = GroupAggregate if keys else GlobalAggregate
         operator = kind(layout, accumulators.parts)
         kept = [f"{name}.groups", *(f"{name}.values{i}" for i in range(len(accumulators.parts)))]
@@ -421,6 +433,8 @@ class _Builder:
         always: bool,
     ) -> Recompute:
         child = self.node(query.child)
+        if isinstance(query, plan.Aggregate) and recomputes_sessions(query):
+            return self.recompute_sessions(query, reason, child)
         name = self.name("groups")
         operator = TouchedGroups(side_layout("x", query.child.attributes, keys), always)
         kept = (ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.published"))
@@ -448,6 +462,15 @@ class _Builder:
         )
         kept = (ArrangementId(f"{name}.rows"),)
         return Recompute(name, query, NearRows(layout, reach), kept, "", child)
+
+    def recompute_sessions(self, query: plan.Aggregate, reason: str, child: Node) -> Recompute:
+        name = self.name("sessions")
+        whole = side_layout("x", query.child.attributes, query.grouping)
+        key = tuple(each for i, each in enumerate(whole.key) if i != query.session)
+        session = whole.key[query.session or 0]
+        operator = TouchedSessions(replace(whole, key=key), session)
+        kept = (ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.sessions"))
+        return Recompute(name, query, operator, kept, reason, child)
 
     def name(self, kind: str) -> str:
         self.count += 1

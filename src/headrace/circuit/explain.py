@@ -31,7 +31,13 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import InnerJoin, NearRows, RangePairs
+from headrace.operators import (
+    InnerJoin,
+    NearRows,
+    RangePairs,
+    SessionAggregate,
+    TouchedSessions,
+)
 from headrace.types import ArrangementId, RelationId
 
 if TYPE_CHECKING:
@@ -41,6 +47,7 @@ _NAME = re.compile(r"\b(pythonUDF\d+|_w\d+|_groupingexpression|_common_expr_\d+)
 """The names that Spark generates for unnamed results, such as those of Python functions."""
 _QUALIFIER = "__auto_generated_subquery_name."
 """The name that Spark generates for an unnamed subquery."""
+_RETRACTED = "; if it removes a row, the rows within a gap of it, or of its session if that splits"
 
 Sizes = Mapping[ArrangementId, tuple[int, int]]
 """The physical rows and bytes of each arrangement; empty for a view that does not exist."""
@@ -109,7 +116,7 @@ def _recomputation(circuit: Circuit) -> str:
     recomputed = [n for n in circuit.stateful() if isinstance(n, Recompute) and n.reason]
     if not recomputed:
         return "No part is recomputed: the work of an epoch is proportional to its changes."
-    whole = sum(not node.operator.layout.key for node in recomputed)
+    whole = sum(not node.operator.layout.key for node in recomputed if not _of_sessions(node))
     verb = "recomputes" if len(recomputed) == 1 else "recompute"
     operators = counted(len(recomputed), "operator")
     sentence = f"{operators} {verb} the groups in which a row has changed"
@@ -130,6 +137,11 @@ def growing(circuit: Circuit) -> tuple[str, ...]:
 def _growth(node: Recompute) -> str:
     is_window = isinstance(node.plan, plan.Window)
     group = "partition" if is_window else "group"
+    if _of_sessions(node):
+        return (
+            f"a change recomputes the sessions next to it, since {node.reason};"
+            " a shorter gap keeps their rows few"
+        )
     if isinstance(node.child, First) or not (node.reason or _is_running(node)):
         return ""  # of first rows there are few
     if not node.reason:
@@ -314,7 +326,9 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
         case Aggregate():
             by = ", ".join(e.text for e in node.plan.grouping)
             calls = ", ".join(call.text for call in node.plan.functions)
-            return f"GroupAggregate by ({by}): {calls or 'distinct keys'}"
+            kind = type(node.operator).__name__.replace("Global", "Group")
+            stored = "; rows are not stored" if _only_sessions(node) else ""
+            return f"{kind} by ({by}): {calls or 'distinct keys'}{stored}"
         case First():
             by = ", ".join(e.text for e in node.plan.keys)
             order = ", ".join(
@@ -338,6 +352,16 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return f"Feedback: the loop's changes in the round before ({columns})"
         case Output():
             return "Integrate: the view's rows"
+
+
+def _of_sessions(node: Recompute) -> bool:
+    """Whether a recomputation is of sessions, whatever their key is."""
+    return isinstance(node.operator, TouchedSessions)
+
+
+def _only_sessions(node: Aggregate) -> bool:
+    """Whether an aggregate keeps sessions without their rows."""
+    return isinstance(node.operator, SessionAggregate) and node.operator.append_only
 
 
 def _law(node: Node | Output) -> str:
@@ -409,7 +433,7 @@ def _cost(node: Stateful) -> str:
         case Match():
             return "one lookup of the row's number of pairs; no recompute"
         case Aggregate():
-            return "one lookup of the totals of its group, at most two output rows; no recompute"
+            return _cost_of_totals(node)
         case First():
             return "reads the first rows of its group; no recompute"
         case FoldedRows():
@@ -428,8 +452,17 @@ def _cost(node: Stateful) -> str:
             return "recomputes the rows after it in its group, since each counts those before it"
         case Recompute(operator=NearRows()):
             return "reads the rows near it, and recomputes those that have it in their frame"
+        case Recompute() if _of_sessions(node):
+            return f"recomputes the sessions next to it, since {node.reason}"
         case Recompute():
             scope = "its group," if node.operator.layout.key else "all rows, which are one group,"
             return f"recomputes {scope} since {node.reason}"
         case Output():
             return "one row written; no lookup, no recompute"
+
+
+def _cost_of_totals(node: Aggregate) -> str:
+    if not isinstance(node.operator, SessionAggregate):
+        return "one lookup of the totals of its group, at most two output rows; no recompute"
+    late = "" if _only_sessions(node) else _RETRACTED
+    return f"one lookup of the sessions next to it, which it may unite; no recompute{late}"

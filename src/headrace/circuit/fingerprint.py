@@ -56,8 +56,10 @@ VERSIONS: Final[dict[str, int]] = {
     "Quarantine": 1,
     "Recursion": 1,
     "SemiJoin": 1,
+    "SessionAggregate": 1,
     "Temporal": 1,
     "TouchedGroups": 1,
+    "TouchedSessions": 1,
     "Upsert": 1,
 }
 """The version of each kind. Raise it where what a kind stores, or the rows that it makes, change:

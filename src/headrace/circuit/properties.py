@@ -28,7 +28,8 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
         case plan.Project():
             return _renamed_sets(partitioning(node.child), node.expressions, node.attributes)
         case plan.Aggregate() if recompute_reason(node) is None:
-            grouping = tuple(frozenset({a.id}) for a in node.grouping_attributes)
+            attributes = enumerate(node.grouping_attributes)
+            grouping = tuple(frozenset({a.id}) for i, a in attributes if i != node.session)
             return _renamed_sets(grouping, node.results, node.attributes)
         case plan.Join():
             return _by_join_key(node)
@@ -62,12 +63,28 @@ def reads_loop(node: plan.Plan) -> bool:
 
 def recompute_reason(node: plan.Aggregate) -> str | None:
     """Return why changed groups of an aggregate are recomputed, or None if they are not."""
-    if node.session is not None:
+    if node.session is not None and not node.kept:
         return "sessions merge and split when rows change"
     for call in node.functions:
         if call.needs_rows is not None:
             return f"{call.text} {call.needs_rows}"
+        alone = call.distinct or call.adds_floats or call.pick is not None
+        if alone and node.session is not None:
+            return f"{call.text} is not kept by session"
     return None
+
+
+def recomputes_sessions(node: plan.Aggregate) -> bool:
+    """Whether sessions are recomputed by themselves, and not all those of their key together.
+
+    Beside DISTINCT, Spark unites sessions before it evaluates arguments: these would differ if they
+    read the session.
+    """
+    if node.session is None or not node.kept:
+        return False
+    session = node.grouping[node.session].passes
+    read = {id_ for use in node.uses() if use.field == "functions" for id_ in use.columns}
+    return session not in read or not any(call.distinct for call in node.functions)
 
 
 def _by_join_key(node: plan.Join) -> tuple[frozenset[int], ...] | None:

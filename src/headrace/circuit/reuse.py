@@ -33,7 +33,7 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import Distinct, Extremum, InnerJoin
+from headrace.operators import Distinct, Extremum, InnerJoin, SessionAggregate, TouchedSessions
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -275,6 +275,8 @@ def _is_one(part: Part) -> bool:
 def _restorable(node: Node | Output) -> dict[int, Input]:
     """Return the inputs of a node that arrangements can restore, by position."""
     match node:
+        case Aggregate(operator=SessionAggregate()) | Recompute(operator=TouchedSessions()):
+            return {}
         case Aggregate() | First() | Recompute():
             return {0: (node, 0)}
         case Join(operator=InnerJoin(alone=(False, False))):

@@ -42,7 +42,7 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import RowKind
+from headrace.operators import RowKind, TouchedSessions
 from headrace.types import is_exact
 
 if TYPE_CHECKING:
@@ -319,6 +319,15 @@ class _Slicing:
                 self._lose(condition, node, "it is computed from the rows of a group")
         return tuple(found)
 
+    def _recorded_on_groups(
+        self, node: Aggregate | Recompute, query: plan.Aggregate, given: Conditions
+    ) -> Conditions:
+        """Return the conditions on groups; those that are lost are recorded for the input."""
+        count = len(self.lost)
+        found = self._conditions_on_groups(node, query, given)
+        del self.lost[count:]
+        return found
+
     def _grouping(self, query: plan.Aggregate) -> dict[plan.Attribute, plan.Expression]:
         """Return the grouping keys whose equal values are identical."""
         pairs = zip(query.grouping_attributes, query.grouping, strict=True)
@@ -405,9 +414,12 @@ class _Slicing:
             case Aggregate():
                 attributes = node.plan.grouping_attributes
                 names = [f"g{i}" for i in range(len(attributes))]
-                count = len(self.lost)
-                conditions = self._conditions_on_groups(node, node.plan, nodes[node])
-                del self.lost[count:]  # already recorded for its input
+                conditions = self._recorded_on_groups(node, node.plan, nodes[node])
+            case Recompute(operator=TouchedSessions(), plan=plan.Aggregate() as query) if position:
+                pairs = enumerate(query.grouping_attributes)
+                attributes = tuple(a for i, a in pairs if i != query.session)
+                names = node.operator.layout.key
+                conditions = self._recorded_on_groups(node, query, nodes[node])
             case _:
                 attributes = node.child.plan.attributes
                 names = [f"x{i}" for i in range(len(attributes))]

@@ -1,6 +1,8 @@
 """The stateful operators: pure functions of input deltas and state that return an output delta."""
 
 from headrace.operators.aggregate_parts import (
+    INIT,
+    ROWS,
     Distinct,
     End,
     Extremum,
@@ -13,7 +15,7 @@ from headrace.operators.compared import BOUND, VALUE, Compared
 from headrace.operators.emits import FLAG, Emits
 from headrace.operators.first_rows import FirstRows
 from headrace.operators.fold import FOLDED, Fold, FoldFunction
-from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, GroupAggregate
+from headrace.operators.group_aggregate import GlobalAggregate, GroupAggregate
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
 from headrace.operators.matches import MATCHES, Matches
@@ -24,10 +26,12 @@ from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, arrived_in, held_back
 from headrace.operators.recursion import Recursion
-from headrace.operators.row_kinds import ROW, VERSION, RowKind
+from headrace.operators.row_kinds import PRESENT, ROW, VERSION, RowKind
 from headrace.operators.semi_join import SemiJoin
+from headrace.operators.session_aggregate import SessionAggregate
 from headrace.operators.temporal import CLOCK, Temporal
-from headrace.operators.touched_groups import PRESENT, TouchedGroups
+from headrace.operators.touched_groups import TouchedGroups
+from headrace.operators.touched_sessions import SESSION, TouchedSessions
 from headrace.operators.unique_key import Violation, violation
 from headrace.operators.upsert import OFFSET, Upsert
 
@@ -46,6 +50,7 @@ __all__ = [
     "REFUSED",
     "ROW",
     "ROWS",
+    "SESSION",
     "SINCE",
     "SLICE",
     "VALUE",
@@ -75,10 +80,12 @@ __all__ = [
     "Recursion",
     "RowKind",
     "SemiJoin",
+    "SessionAggregate",
     "StatefulOperator",
     "StepResult",
     "Temporal",
     "TouchedGroups",
+    "TouchedSessions",
     "Upsert",
     "ValuePart",
     "Violation",

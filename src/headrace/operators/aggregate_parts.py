@@ -19,12 +19,20 @@ from headrace.errors import Code, HeadraceError
 from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
 from headrace.zset.exact_floats import digits_of, float_sums
-from headrace.zset.sums import halves, negated
+from headrace.zset.sums import halves, is_zero, negated
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.spine import Around
     from headrace.zset.equality import Ints
+
+ROWS = "__rows"
+"""The output column with the number of rows of a group."""
+
+INIT = "__init"
+"""The sum that is 1 once a global aggregate has emitted its row; before, the state has no row."""
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
 
@@ -319,4 +327,59 @@ def _check_counts(weights: Ints) -> None:
 def _miscounted(detail: str) -> HeadraceError:
     return HeadraceError(
         Code.INTERNAL, "a group has a value a negative number of times", detail=detail
+    )
+
+
+def increments_of(layout: Layout, parts: Sequence[Part]) -> Layout:
+    """Return the layout of an aggregate's input; see :class:`GroupAggregate`."""
+    if not parts:
+        return layout
+    fed = {name for part in parts for name in part.fed}
+    arguments = {field.name: field for part in parts for field in part.arguments}
+    weights = {part.weight: pa.field(part.weight, pa.int64(), nullable=False) for part in parts}
+    linear = [field for field in layout.summed if field.name not in fed]
+    return Layout(
+        layout.key,
+        pa.schema([*layout.columns, *arguments.values()]),
+        pa.schema([*linear, *weights.values()]),
+    )
+
+
+def answer_schema(layout: Layout, parts: Sequence[Part]) -> pa.Schema:
+    """Return the schema of an aggregate's output; see :class:`GroupAggregate`."""
+    whole = pa.int64()
+    return pa.schema(
+        [
+            layout.schema.field(HASH),
+            *layout.columns,
+            pa.field(WEIGHT, whole, nullable=False),
+            pa.field(ROWS, whole, nullable=False),
+            *(f.with_nullable(nullable=False) for f in layout.summed if f.name != WEIGHT),
+            *(part.field for part in parts if isinstance(part, ValuePart)),
+        ]
+    )
+
+
+def check_groups(totals: ZSet) -> None:
+    """Raise ``internal`` for totals that no bag of rows has."""
+    if (totals.weights < 0).any():
+        raise HeadraceError(
+            Code.INTERNAL,
+            "a group has a negative number of rows",
+            detail="The input of the aggregate deletes a row that was never inserted.",
+        )
+    if totals.weights.all():
+        return
+    empty = totals.filter(totals.weights == 0)
+    accumulators = [name for name in empty.layout.summed.names if name not in {WEIGHT, INIT}]
+    if not all(is_zero(column(empty.table, name)).all() for name in accumulators):
+        raise leftover("a group without rows has a total other than zero")
+
+
+def leftover(primary: str) -> HeadraceError:
+    """Return the error of totals that no bag of rows has."""
+    return HeadraceError(
+        Code.INTERNAL,
+        primary,
+        detail="The input of the aggregate deletes a row with other values than it had.",
     )

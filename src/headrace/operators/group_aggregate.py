@@ -25,21 +25,25 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.aggregate_parts import Distinct, Part, ValuePart, with_zeros
+from headrace.operators.aggregate_parts import (
+    INIT,
+    ROWS,
+    Distinct,
+    Part,
+    ValuePart,
+    answer_schema,
+    check_groups,
+    increments_of,
+    leftover,
+    with_zeros,
+)
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, same
-from headrace.zset.sums import is_zero
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
     from headrace.zset.equality import Bools, Ints
-
-ROWS = "__rows"
-"""The output column with the number of rows of a group."""
-
-INIT = "__init"
-"""The sum that is 1 once a global aggregate has emitted its row; before, the state has no row."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class GroupAggregate(StatefulOperator):
     @cached_property
     def increments(self) -> Layout:
         """The layout of the input: key, arguments; sums: accumulators, weights for the parts."""
-        return _increments(self.layout, self.parts)
+        return increments_of(self.layout, self.parts)
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -80,7 +84,7 @@ class GroupAggregate(StatefulOperator):
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the output."""
-        return _answer_schema(self.layout, self.parts)
+        return answer_schema(self.layout, self.parts)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the old and new rows of the groups touched, and the consolidated increments."""
@@ -113,7 +117,7 @@ class GlobalAggregate(StatefulOperator):
     @cached_property
     def increments(self) -> Layout:
         """The layout of the input: arguments; sums: accumulators, weights for the parts."""
-        return _increments(self.layout, self.parts)
+        return increments_of(self.layout, self.parts)
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
@@ -124,7 +128,7 @@ class GlobalAggregate(StatefulOperator):
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the output."""
-        return _answer_schema(self.layout, self.parts)
+        return answer_schema(self.layout, self.parts)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the old and the new row if they differ, and the consolidated increments."""
@@ -174,7 +178,7 @@ def _step(
         updates[index], *both = part.change(given, groups, before[index + 1])
         changed |= ~same(*both)
         results.append((both[0], both[1]))
-    _check_groups(new.totals)
+    check_groups(new.totals)
     _check_extrema(new, [after for _, after in results])
     output = [
         _answer(schema, old.where(changed[old.at]), [result for result, _ in results], -1),
@@ -221,63 +225,11 @@ def _check_parts(layout: Layout, parts: tuple[Part, ...]) -> None:
         raise HeadraceError(Code.INTERNAL, "two parts have an argument of one name and two types")
 
 
-def _increments(layout: Layout, parts: tuple[Part, ...]) -> Layout:
-    if not parts:
-        return layout
-    fed = {name for part in parts for name in part.fed}
-    arguments = {field.name: field for part in parts for field in part.arguments}
-    weights = {part.weight: pa.field(part.weight, pa.int64(), nullable=False) for part in parts}
-    linear = [field for field in layout.summed if field.name not in fed]
-    return Layout(
-        layout.key,
-        pa.schema([*layout.columns, *arguments.values()]),
-        pa.schema([*linear, *weights.values()]),
-    )
-
-
-def _check_groups(totals: ZSet) -> None:
-    """Raise ``internal`` for totals that no bag of rows has."""
-    if (totals.weights < 0).any():
-        raise HeadraceError(
-            Code.INTERNAL,
-            "a group has a negative number of rows",
-            detail="The input of the aggregate deletes a row that was never inserted.",
-        )
-    if totals.weights.all():
-        return
-    empty = totals.filter(totals.weights == 0)
-    accumulators = [name for name in empty.layout.summed.names if name not in {WEIGHT, INIT}]
-    if not all(is_zero(column(empty.table, name)).all() for name in accumulators):
-        raise _leftover("a group without rows has a total other than zero")
-
-
 def _check_extrema(new: _Groups, results: list[pa.Array]) -> None:
     present = pa.array(new.at[new.totals.weights > 0])
     for result in results:
         if len(result) - result.null_count > len(present) - result.take(present).null_count:
-            raise _leftover("a group without rows has a minimum or maximum, or a picked value")
-
-
-def _leftover(primary: str) -> HeadraceError:
-    return HeadraceError(
-        Code.INTERNAL,
-        primary,
-        detail="The input of the aggregate deletes a row with other values than it had.",
-    )
-
-
-def _answer_schema(layout: Layout, parts: tuple[Part, ...]) -> pa.Schema:
-    whole = pa.int64()
-    return pa.schema(
-        [
-            layout.schema.field(HASH),
-            *layout.columns,
-            pa.field(WEIGHT, whole, nullable=False),
-            pa.field(ROWS, whole, nullable=False),
-            *(f.with_nullable(nullable=False) for f in layout.summed if f.name != WEIGHT),
-            *(part.field for part in parts if isinstance(part, ValuePart)),
-        ]
-    )
+            raise leftover("a group without rows has a minimum or maximum, or a picked value")
 
 
 def _answer(schema: pa.Schema, groups: _Groups, results: list[pa.Array], weight: int) -> pa.Table:

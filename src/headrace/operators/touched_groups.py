@@ -1,4 +1,4 @@
-"""Groups that Spark recomputes: window functions, sessions, percentiles, collections.
+"""Groups that Spark recomputes: window functions, percentiles, collections.
 
 Algebra: not linear. ``f`` is recomputed, but only for the groups in which a row has changed::
 
@@ -23,14 +23,11 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
-from headrace.operators.row_kinds import VERSION
+from headrace.operators.row_kinds import PRESENT, VERSION, copies_of
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
-
-PRESENT = "__present"
-"""The output column that is false for a placeholder row, which only makes its group exist."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +93,7 @@ class TouchedGroups(StatefulOperator):
 
     def _version(self, rows: ZSet, version: int) -> pa.Table:
         """Return the rows, each as often as its weight, marked with the version."""
-        weights = rows.weights
-        if (weights < 0).any():
-            raise HeadraceError(
-                Code.INTERNAL,
-                "a row of a group has a negative weight",
-                detail="The input of the view deletes a row that was never inserted.",
-            )
-        if (weights != 1).any():
-            rows = rows.take(np.repeat(np.arange(rows.rows), weights))
+        rows = rows.take(copies_of(rows))
         schema = self.schema
         columns = rows.table.select(schema.names[:-2]).columns
         columns.append(pa.array(np.full(rows.rows, version, np.int64)))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.spine.run import Pairs
     from headrace.zset import Layout
     from headrace.zset.equality import Bools, Ints
 
@@ -194,12 +195,23 @@ class Heads:
         )
 
 
-def heads_of(layout: Layout, runs: Sequence[Run], hashes: Ints, most: int) -> Heads:
-    """Return the first ``most`` rows of each hash in each run; ``hashes`` ascends."""
+def heads_of(
+    layout: Layout,
+    runs: Sequence[Run],
+    hashes: Ints,
+    most: int,
+    blocks: Sequence[Pairs] | None = None,
+) -> Heads:
+    """Return the first ``most`` rows of each hash in each run; ``hashes`` ascends.
+
+    ``blocks`` are the start and the stop of the rows of each hash that are wanted, by run; by
+    default all.
+    """
     nothing = np.zeros(0, np.int64)
     if not runs or not len(hashes):
         return Heads(nothing, ZSet.empty(layout), nothing, nothing)
-    blocks = [run.blocks(hashes) for run in runs]
+    if blocks is None:
+        blocks = [run.blocks(hashes) for run in runs]
     starts = np.concatenate([start for start, _ in blocks])
     sizes = np.concatenate([stop for _, stop in blocks]) - starts
     counts = np.minimum(sizes, most)

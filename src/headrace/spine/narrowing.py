@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import Code, HeadraceError
 from headrace.zset import ZSet, row_codes
+from headrace.zset.equality import bit_width
 from headrace.zset.zset import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.spine.run import Pairs, Run
+    from headrace.zset import OrderBy
     from headrace.zset.equality import Ints
 
+_WORD = 64
 NARROW = 8
 """A block of at most this many rows is read without a search."""
 
@@ -39,6 +43,45 @@ def narrowed(runs: Sequence[Run], rows: ZSet) -> tuple[list[Pairs], int]:
         read = _read_whole(runs, rows, lows, highs)
         read += searched(runs, rows, lows.reshape(-1), highs.reshape(-1))
     return [pairs_of(*both) for both in zip(lows, highs - lows, strict=True)], read
+
+
+def first_not_before(
+    run: Run, by: OrderBy, starts: Ints, stops: Ints, bounds: Ints
+) -> tuple[Ints, int]:
+    """Return the position of the first row of each block that is not before a bound.
+
+    Blocks are given by their start and stop position; bounds are values of the first column of the
+    order, a whole number or a time. Also returns the number of rows read: O(log n) per block.
+    """
+    return _end_of(run, by, starts, stops, bounds, np.greater if by.descending else np.less)
+
+
+def first_after(run: Run, by: OrderBy, starts: Ints, stops: Ints, bounds: Ints) -> tuple[Ints, int]:
+    """Return the position of the first row of each block that is after a bound.
+
+    Otherwise like :func:`first_not_before`.
+    """
+    upto = np.greater_equal if by.descending else np.less_equal
+    return _end_of(run, by, starts, stops, bounds, upto)
+
+
+def _end_of(
+    run: Run, by: OrderBy, starts: Ints, stops: Ints, bounds: Ints, precedes: np.ufunc
+) -> tuple[Ints, int]:
+    """Return where the rows of each block end that precede a bound, and the rows read."""
+    kind = run.layout.columns.field(by.name).type
+    if bit_width(kind) != _WORD or pa.types.is_floating(kind):
+        raise HeadraceError(Code.INTERNAL, "an order has bounds that are not numbers or times")
+    lows, highs, read = starts.copy(), stops.copy(), 0
+    wide = np.flatnonzero(lows < highs)
+    while len(wide):
+        middles = (lows[wide] + highs[wide]) // 2
+        earlier = precedes(run.numbers_at(by.name, middles), bounds[wide])
+        lows[wide] = np.where(earlier, middles + 1, lows[wide])
+        highs[wide] = np.where(earlier, highs[wide], middles)
+        read += len(wide)
+        wide = wide[lows[wide] < highs[wide]]
+    return lows, read
 
 
 def pairs_of(firsts: Ints, counts: Ints) -> Pairs:

@@ -247,6 +247,18 @@ class Run:
             taken.append(_taken(self.batches[index], within))
         return pa.Table.from_batches(taken, self.layout.schema)
 
+    def numbers_at(self, name: str, rows: Ints) -> Ints:
+        """Return a column of the order, of whole numbers or times of 64 bits, at some positions."""
+        if len(self.batches) == 1:
+            return _integers(self.batches[0].column(name))[rows]
+        batch_of = self.offsets.searchsorted(rows, "right") - 1
+        found = np.empty(len(rows), np.int64)
+        for index in np.unique(batch_of):
+            here = (batch_of == index).nonzero()[0]
+            own = _integers(self.batches[index].column(name))
+            found[here] = own[rows[here] - self.offsets[index]]
+        return found
+
     def position(self, hash_: int, side: Literal["left", "right"]) -> int:
         """Return how many rows have a hash below ``hash_`` (left), or not above it (right)."""
         index = int(np.searchsorted(self.highs, hash_, side))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
+from headrace.spine.asked import Asked, Reads, Source, answered
 from headrace.spine.blocks import in_blocks_of_runs
 from headrace.spine.first_rows import (
     FIRST_READ,
@@ -17,11 +18,9 @@ from headrace.spine.first_rows import (
     Rank,
     Ranked,
     around,
-    complete,
     heads_of,
-    ranked,
 )
-from headrace.spine.narrowing import narrowed
+from headrace.spine.narrowing import first_after, first_not_before, narrowed, pairs_of
 from headrace.spine.near_rows import Neighbours, near
 from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
@@ -45,43 +44,6 @@ if TYPE_CHECKING:
 
 _LAST_READ = 4
 """How many of the last rows of a key are read from a run at first."""
-
-
-@dataclass(slots=True)
-class Reads:
-    """The cost of lookups so far: the number of physical rows they read from runs."""
-
-    rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Keys whose first rows are asked for, by ascending hash.
-
-    ``order`` is the order of the keys by hash; None if they were sorted. ``within`` are the
-    positions of those in the range of the spine.
-    """
-
-    hashes: Ints
-    keys: Sequence[pa.Array]
-    order: Ints | None
-    within: Ints
-    count: int
-    rank: Rank
-
-    @property
-    def most(self) -> int:
-        """The number of rows to read at first of each key and run.
-
-        One row more than needed: it shows whether rows tie, and replaces one retracted row.
-        """
-        return min(self.count + 1, FIRST_READ)
-
-    def keys_of(self, pending: Ints) -> Sequence[pa.Array]:
-        """Return the keys at some positions, which ascend."""
-        if len(pending) == len(self.hashes):
-            return self.keys
-        return [values.take(pa.array(pending)) for values in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +238,12 @@ class Spine:
         return _weights(self._copies(rows), rows.rows)
 
     def first_rows(
-        self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank = Rank.ROW_NUMBER
+        self,
+        hashes: Ints,
+        keys: Sequence[pa.Array],
+        count: int,
+        rank: Rank = Rank.ROW_NUMBER,
+        since: Ints | None = None,
     ) -> Ranked:
         """Return the rows of the given keys whose rank is at most ``count``, reading few others.
 
@@ -286,11 +253,46 @@ class Spine:
         the first ``count`` values of the order. A row with a negative weight has no copies.
         Probes ascend by hash; the rows of each are in the order of the layout, which must have one.
         About O(r log n + r c) per key, with r runs and c rows returned, however many rows it has.
+
+        With ``since``, rows before that value of the first column of the order, which is a whole
+        number or a time, do not count; a key may be given with several of these.
         """
         if not self.layout.order:
             raise HeadraceError(Code.INTERNAL, "an arrangement without order has no first rows")
         asked = self._asked(hashes, keys, count, rank)
-        return _answered(self, asked, _first_read(self, asked.hashes[asked.within], asked.most))
+        if since is not None:
+            asked = replace(asked, since=since if asked.order is None else since[asked.order])
+        return answered(Source(self.layout, self.runs, self.reads), asked)
+
+    def rows_between(
+        self, hashes: Ints, keys: Sequence[pa.Array], lows: Ints, highs: Ints
+    ) -> tuple[Ints, ZSet]:
+        """Return the rows of the given keys whose place in the order is in ``[low, high]``.
+
+        That is the value of the first column of the order, which ascends and is a whole number or
+        a time. Keys are given, and rows returned, as by :meth:`lookup`; a key may be given with
+        several ranges. O(log n) for each key and run, plus the rows found.
+        """
+        if not len(hashes):
+            return hashes, ZSet.empty(self.layout)
+        order, hashes = _ascending(hashes)
+        if order is not None:
+            lows, highs = lows[order], highs[order]
+        start, stop = self._within(hashes)
+        asked, runs = hashes[start:stop], self.runs if start < stop else ()
+        pairs = []
+        for run in runs:
+            firsts, stops = run.blocks(asked)
+            by = self.layout.order[0]
+            firsts, read = first_not_before(run, by, firsts, stops, lows[start:stop])
+            stops, more = first_after(run, by, firsts, stops, highs[start:stop])
+            self.reads.rows += read + more
+            pairs.append(pairs_of(firsts, stops - firsts))
+        probes = np.concatenate([hashes[:0], *(probe for probe, _ in pairs)])
+        run_of = np.repeat(np.arange(len(pairs)), [len(probe) for probe, _ in pairs])
+        table = take_of(self.layout, runs, [row for _, row in pairs])
+        found = self._matching(probes + start, run_of, table, self.layout.key, keys, order)
+        return self._total(found, self.layout.key)
 
     def first_rows_around(
         self,
@@ -346,15 +348,16 @@ class Spine:
         Those of one hash have at least ``count`` copies, unless it has fewer, or more rows have to
         be read.
         """
-        return _first_read(self, hashes, min(count + 1, FIRST_READ))
+        source = Source(self.layout, self.runs, self.reads)
+        return source.first(hashes, min(count + 1, FIRST_READ))
 
-    def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> _Asked:
+    def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> Asked:
         order, hashes = _ascending(hashes)
         if order is not None:
             keys = [values.take(pa.array(order)) for values in keys]
         start, stop = self._within(hashes)
         pending = np.arange(start, max(start, stop))
-        return _Asked(hashes, keys, order, pending, count, rank)
+        return Asked(hashes, keys, order, pending, count, rank)
 
     def scan(
         self,
@@ -482,11 +485,24 @@ class Spine:
             probes, run_of, table = self._narrowed(runs, asked)
         else:
             probes, run_of, table = matches_in(self.layout, runs, hashes[start:stop])
+        return self._matching(
+            probes + start if start else probes, run_of, table, names, wanted, order
+        )
+
+    def _matching(
+        self,
+        probes: Ints,
+        run_of: Ints,
+        table: pa.Table,
+        names: tuple[str, ...],
+        wanted: Sequence[pa.Array],
+        order: Ints | None,
+    ) -> _Found:
+        """Return those of the rows found by hash that have the wanted values."""
         rows = ZSet(self.layout, table)
         if not rows.rows:
             return _Found(probes, run_of, rows, order)
         self.reads.rows += len(probes)
-        probes = probes + start if start else probes
         equal = same_pairs(
             [column(rows.table, name) for name in names],
             None,
@@ -527,31 +543,6 @@ class Spine:
             return 0, len(hashes)
         start, stop = hashes.searchsorted(self.low), hashes.searchsorted(self.high, "right")
         return int(start), int(stop)
-
-
-def _first_read(spine: Spine, hashes: Ints, most: int) -> Heads:
-    """Return the first rows of each hash, reading ``most`` of each run; ``hashes`` ascends."""
-    read = heads_of(spine.layout, spine.runs, hashes, most)
-    spine.reads.rows += len(read.probes)
-    return complete(read)
-
-
-def _answered(spine: Spine, asked: _Asked, heads: Heads) -> Ranked:
-    """Return the first rows of each key; ``heads`` are those read at first."""
-    found, most, pending = Ranked.none(spine.layout), asked.most, asked.within
-    while len(pending):
-        part, short = ranked(heads, asked.keys_of(pending), asked.rank, asked.count)
-        if len(short):
-            unanswered = np.zeros(len(pending), np.bool_)
-            unanswered[short] = True
-            part = part.where(~unanswered[part.probes])
-        found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
-        pending = pending[short]
-        if len(pending):
-            most *= 2
-            heads = _first_read(spine, asked.hashes[pending], most)
-    probes = found.probes if asked.order is None else asked.order[found.probes]
-    return Ranked(probes, found.rows, found.ranks)
 
 
 def _weights(found: _Found, probes: int) -> Ints:

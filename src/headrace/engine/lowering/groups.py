@@ -26,10 +26,12 @@ from headrace.operators import (
     FOLDED,
     PRESENT,
     REACHED,
+    SESSION,
     SLICE,
     VERSION,
     FrameReach,
     NearRows,
+    TouchedSessions,
     sums_of,
 )
 from headrace.zset import HASH, WEIGHT
@@ -44,11 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The rows of the changed groups, under the ids of their attributes."""
+    """The rows of the changed groups, under the ids of their attributes, maybe with sessions."""
 
     plan: Any
     version: Any
     present: Any
+    session: Any | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,9 @@ def _arranged(
         found.setdefault(by.name, value)
     for name, bound in bounds.items():
         found.setdefault(name, (bound.handle, bound.type))
+    if isinstance(node.operator, TouchedSessions) and isinstance(node.plan, plan.Aggregate):
+        session = node.plan.grouping[node.plan.session or 0]
+        found.setdefault(node.operator.session, (session.handle, session.type))
     names = layout.columns.names
     columns = [(name, found[name][0]) for name in names]
     kept = [(name, found[name][1]) for name in names]
@@ -159,14 +165,17 @@ def _touched(
     keyed, types = _arranged(assembly, node, keys, [], below)
     if node.operator.is_global:
         keyed = assembly.seeded(node.name, layout, keyed, [*types, (WEIGHT, LongType())])
+    sessions = isinstance(node.operator, TouchedSessions)
+    if isinstance(node.operator, TouchedSessions):
+        types.append((SESSION, dict(types)[node.operator.session]))
     types += [(VERSION, LongType()), (PRESENT, BooleanType())]
     inputs = ((HASH, *layout.columns.names, WEIGHT),)
     task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
     rows = assembly.stepped(task, keyed, types)
     output = transplant.output(rows)
     named = _renamed(transplant, node.plan.child.attributes, output)
-    version, present = output[VERSION], output[PRESENT]
-    return _Touched(transplant.project([*named, version, present], rows), version, present)
+    marks = output[VERSION], output[PRESENT], *([output[SESSION]] if sessions else [])
+    return _Touched(transplant.project([*named, *marks], rows), *marks)
 
 
 def _together(
@@ -203,16 +212,27 @@ def _aggregate(
         if a.id not in there
     ]
     own = [a.handle for a in query.child.attributes]
-    rows = transplant.project([*own, *computed, touched.version, touched.present], touched.plan)
+    marks = [touched.version, touched.present]
+    marks += [] if touched.session is None else [touched.session]
+    rows = transplant.project([*own, *computed, *marks], touched.plan)
     grouping = [a.handle for a in query.grouping_attributes]
-    keys = [g for i, g in enumerate(grouping) if i != query.session]
     ordered = any(call.ordered for call in query.functions)
     order = [] if query.session is None else [transplant.scala.ascending(grouping[query.session])]
     order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
+    if query.session is not None and touched.session is not None:
+        grouping[query.session] = touched.session
+        keys = grouping
+    else:
+        keys = [g for i, g in enumerate(grouping) if i != query.session]
     rows = _together(assembly, rows, keys, [touched.version], order, ordered=ordered)
     condition = touched.present if node.operator.is_global else None
     calls = [transplant.call(f, condition) for f in query.functions]
     whole = transplant.aggregate([*grouping, touched.version], calls, rows)
+    if query.session is not None and touched.session is not None:
+        shown = query.grouping_attributes[query.session]
+        named = [transplant.alias(touched.session, shown.name, shown.handle)]
+        others = [each for each in items(whole.output()) if not each.sameRef(touched.session)]
+        whole = transplant.project([*others, *named], whole)
     named = [e.handle for e in query.results]
     return _weighted(transplant, named, touched.version, whole)
 

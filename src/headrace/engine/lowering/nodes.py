@@ -236,7 +236,7 @@ class Nodes:
     def _increments(self, node: Aggregate, below: Frame, summed: list[tuple[str, DataType]]) -> Any:
         """Compute the increments of an aggregate, and send them to the partition of their group."""
         transplant, query, kept = self.transplant, node.plan, node.accumulators
-        keys = [key.handle for key in query.grouping]
+        keys = [key.handle for key in query.group_keys]
         added = [
             (
                 a.column,
@@ -246,9 +246,9 @@ class Nodes:
             )
             for a in kept.increments
         ]
-        columns = [(f"g{i}", key) for i, key in enumerate(keys)]
+        columns = [(f"g{i}", key.handle) for i, key in enumerate(query.grouping)]
         columns += [(a.column, self._value(a)) for a in kept.arguments]
-        passed = [key.passes for key in query.grouping]
+        passed = [key.passes for key in query.group_keys]
         there = bool(keys) and below.is_by(node.child.plan, passed)
         # Spark would group by the values: -0.0 would become 0.0, and be shown so.
         totals = None if kept.picks else summed
