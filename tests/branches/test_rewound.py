@@ -67,7 +67,7 @@ class Story:
         elif what == "rest":
             db.compaction.rest()
         else:
-            db.compaction.run()
+            db.compaction.run(tail=2)
         self.note()
 
     def change(self) -> tuple[int, int, int]:

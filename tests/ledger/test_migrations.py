@@ -18,6 +18,7 @@ from headrace.ledger import (
     Mode,
     Reject,
     RejectCount,
+    SegmentFile,
     migrations,
     schema,
 )
@@ -206,7 +207,15 @@ def shape(connection: sqlite3.Connection) -> dict[str, Any]:
     }
 
 
-FORMAT_7 = """
+FORMAT_8 = """
+    DROP TABLE replaced_files;
+    ALTER TABLE segments DROP COLUMN footer;
+    ALTER TABLE segments DROP COLUMN begun_at;
+    UPDATE meta SET value = '8' WHERE key = 'format'
+"""
+
+FORMAT_7 = f"""
+    {FORMAT_8};
     DROP TABLE spans;
     ALTER TABLE rejects DROP COLUMN acknowledged_at;
     ALTER TABLE logs DROP COLUMN acknowledged;
@@ -233,6 +242,32 @@ def test_rejects_of_format_7_can_be_acknowledged(tmp_path: Path, postgres_url: s
             assert ledger.spans.since(5, 0) == ()
 
 
+def test_segments_of_format_8_can_be_merged(tmp_path: Path, postgres_url: str) -> None:
+    for address in (tmp_path / "ledger.db", postgres_url):
+        orders = rejected_in(address)
+        place = f"sqlite:///{address}" if isinstance(address, Path) else address
+        with Ledger.open(address) as ledger:
+            ledger.acquire()
+            for number in range(2):
+                ledger.log.append(orders, SegmentFile("a.arrow", 3, 10, "c", 64 * number))
+        engine = sa.create_engine(place)
+        with engine.begin() as connection:
+            for statement in FORMAT_8.split(";"):
+                connection.execute(sa.text(statement))
+        engine.dispose()
+        with Ledger.open(address) as ledger:
+            ledger.acquire()
+            known = ledger.log_merges.segments(orders, ledger.head.log_end(orders))
+            assert [each.begun_at for each in known] == [s.appended_at for s, _, _ in known]
+            new = SegmentFile("b.parquet", 6, 20, "d", footer="e")
+            gone, _ = ledger.log_merges.exchange(known, new)
+            assert gone == {"a.arrow"}
+            assert ledger.files.known().segments == {"a.arrow", "b.parquet"}
+            ((found, begun, _),) = ledger.log_merges.segments(orders, ledger.head.log_end(orders))
+            assert (found.file, begun) == (new, known[0].begun_at)
+            assert not ledger.violations()
+
+
 REJECT = Reject("orders.csv", 3, "id", 'column "id": "two" is not an INT', "two,bob")
 
 
@@ -247,6 +282,7 @@ def rejected_in(address: Path | str) -> RelationId:
 
 
 OLD_RUNS = f"""
+    {FORMAT_8};
     DROP TABLE spans;
     ALTER TABLE rejects DROP COLUMN acknowledged_at;
     ALTER TABLE logs DROP COLUMN acknowledged;

@@ -45,7 +45,7 @@ def large(directory: Path, *tables: pa.Table) -> SegmentFile:
     with LargeWriter(directory, tables[0].schema) as writer:
         for number, table in enumerate(tables):
             for batch in table.to_batches():
-                writer.write(batch, number)
+                writer.write(batch, pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows))
         return writer.finish()
 
 

@@ -53,7 +53,7 @@ class Log:
             if low < high and time >= since:
                 hashes, present = ids_of(table(ids[low - at : high - at]), ["id"])
                 assert low >= self.start, "the log does not have it any more"
-                yield high, hashes[:, present], time
+                yield high, hashes[:, present], np.full(int(present.sum()), time, np.uint64)
             at += len(ids)
 
     def offer(self, ids, *, commit):

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.branches.carried import LEFT_OUT_SETTINGS, carried
@@ -21,6 +22,7 @@ from headrace.branches.places import IDS, SETTING, Begun, Branch, Places
 from headrace.catalog import Catalog, View, relation_of_json
 from headrace.errors import Code, HeadraceError, not_written
 from headrace.ledger import LEDGER, Ledger, LedgerCopy, Mode, branch_directory
+from headrace.log import appended_by
 from headrace.parts.naming import shown_name
 from headrace.runtime.published import REFILLED, WAITING
 from headrace.spine import mounts
@@ -116,7 +118,9 @@ class Branches:
         self, change: CopyChange, name: str, epoch: Epoch | None
     ) -> tuple[Created, dict[str, Any]]:
         """Make the copy of the ledger that of a branch; return also what it says of that."""
-        refilled = frozenset[RelationId]() if epoch is None else change.rewind(epoch)
+        refilled = frozenset[RelationId]()
+        if epoch is not None:
+            refilled = change.rewind(epoch, partial(appended_by, self.directory / "log"))
         kept = carried(change.definitions(), earlier=epoch is not None)
         change.define(kept.changed)
         change.drop(kept.dropped)

@@ -11,7 +11,7 @@ from headrace.catalog import Stream, Table, View
 from headrace.circuit.explain import summary
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Carried, RepairPath
-from headrace.log import open_segment
+from headrace.log import appended_with
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.trial import Tried, tried
 from headrace.types import Offset, rows_of
@@ -115,7 +115,8 @@ class ChangeClassifier:
             return []
         last = Offset(end - 1)
         segments = self.ledger.log.segments(table.id, last, end)
-        (rows,) = (open_segment(self.loop.directory / "log", s.file) for s in segments)
+        columns = [c.stored_name for c in table.schema.columns if c.name == table.effective_from]
+        rows = appended_with(self.loop.directory / "log", segments, last, columns)
         note = in_effect(table, table.schema.of_log(rows))
         return [
             self._left_out(view, [table.id], note)

@@ -14,6 +14,7 @@ from headrace.ledger.commit import OutdatedEpochError
 from headrace.ledger.files import CheckedRange, NeededFile
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
+from headrace.ledger.log_merges import LoggedSegment
 from headrace.ledger.modes import MissingLedgerError, Mode
 from headrace.ledger.opening import (
     is_restored,
@@ -106,6 +107,7 @@ __all__ = [
     "LedgerCopy",
     "LoadProgress",
     "LogSize",
+    "LoggedSegment",
     "Merge",
     "MissingLedgerError",
     "Mode",

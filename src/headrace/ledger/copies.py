@@ -2,7 +2,7 @@
 
 A copy is what a backup has, and what a ledger is restored from. It belongs to no data directory, no
 store and no writer, so nobody who opens it can take files of another database for its own. It keeps
-no small file: a backup has each as a file.
+no small file: a backup has each as a file. Nor does it name files that are to be deleted.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def copy_ledger(store: Store, file: Path) -> None:
         with closing(sqlite3.connect(file)) as copied:
             placed = f"DELETE FROM meta WHERE key IN ({', '.join('?' * len(_OF_PLACES))})"
             copied.execute(placed, _OF_PLACES)
-            copied.execute(f"DELETE FROM {schema.small_files.name}")
+            for table in (schema.small_files, schema.replaced_files):
+                copied.execute(f"DELETE FROM {table.name}")
             copied.commit()
             copied.execute("PRAGMA journal_mode = DELETE")  # all of it is in one file
     except (OSError, sqlite3.Error) as error:

@@ -71,6 +71,10 @@ _WITH_DEAD: Final = (
     .where(_DEAD)
     .distinct()
 )
+_NAMED_SEGMENTS: Final = sa.union(
+    sa.select(schema.segments.c.file), sa.select(schema.replaced_files.c.file)
+)
+_REPLACED_UNIT: Final = _unit(schema.replaced_files.c.file)
 _DEAD_SIZE: Final = sa.func.sum(sa.case((_DEAD, schema.runs.c.bytes), else_=0))
 _KEPT_SIZE: Final = sa.func.sum(sa.case((_DEAD, 0), else_=schema.runs.c.bytes))
 _MIXED: Final = (
@@ -144,7 +148,7 @@ class NamedFiles:
             self._transactions.require_newest(connection)
             return Files(
                 frozenset(connection.execute(sa.select(schema.runs.c.pack).distinct()).scalars()),
-                frozenset(connection.execute(sa.select(schema.segments.c.file)).scalars()),
+                frozenset(connection.execute(_NAMED_SEGMENTS).scalars()),
             )
 
     def needed(self) -> tuple[NeededFile, ...]:
@@ -191,7 +195,8 @@ class NamedFiles:
                 ).scalars()
             ]
             segments = connection.execute(_garbage_segments(held)).scalars()
-            return Files(frozenset(packs), frozenset(segments))
+            replaced = connection.execute(_garbage_replaced(held)).scalars()
+            return Files(frozenset(packs), frozenset(segments).union(replaced))
 
     def dead_bytes(self) -> dict[ArrangementId, int]:
         """Return the bytes of dead runs that are deleted with others only, by arrangement."""
@@ -218,8 +223,12 @@ class NamedFiles:
                 listed = sorted(names)
                 for start in range(0, len(listed), _BATCH):
                     among = listed[start : start + _BATCH]
-                    found = list(connection.execute(garbage(among)).scalars())
+                    found = set(connection.execute(garbage(among)).scalars())
                     connection.execute(column.table.delete().where(column.in_(found)))
+                    if folder == SEGMENTS:
+                        replaced, its = schema.replaced_files, schema.replaced_files.c.file
+                        found.update(connection.execute(_garbage_replaced({}, among)).scalars())
+                        connection.execute(replaced.delete().where(its.in_(found)))
                     small_files.forget(connection, ((folder, name) for name in found))
 
 
@@ -239,6 +248,15 @@ def _garbage_segments(
     """
     named = sa.select(schema.segments.c.file).select_from(_OF_LOGS)
     return _garbage(named, _SEGMENT_UNIT, _dead_segment(held), among)
+
+
+def _garbage_replaced(
+    held: Mapping[RelationId, Offset], among: Sequence[str] | None = None
+) -> sa.Select[Any]:
+    """Return the query for the files whose segments were merged, in units that nobody needs."""
+    needed = sa.select(_SEGMENT_UNIT).select_from(_OF_LOGS).where(~_dead_segment(held))
+    found = sa.select(schema.replaced_files.c.file).where(_REPLACED_UNIT.not_in(needed))
+    return found if among is None else found.where(schema.replaced_files.c.file.in_(among))
 
 
 def _garbage(

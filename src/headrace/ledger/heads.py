@@ -176,6 +176,13 @@ class Head:
         tails = {**self.tails, relation: (*tail, *appended)[-MOST_IN_TAIL:]}
         return replace(self, ends={**self.ends, relation: appended[-1].range.end}, tails=tails)
 
+    def after_exchange(self, merged: Segment) -> Head:
+        """Return the head after segments of a log were merged into one."""
+        tail = self.tails.get(merged.relation)
+        if not tail:
+            return self
+        return replace(self, tails={**self.tails, merged.relation: _after(tail, merged.range.end)})
+
     def after_starts(self, starts: Mapping[RelationId, Offset]) -> Head:
         """Return the head after logs were cut at their beginning."""
         later = {id_: at for id_, at in starts.items() if at > self.starts[id_]}

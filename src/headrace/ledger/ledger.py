@@ -18,6 +18,7 @@ from headrace.ledger.heads import Head
 from headrace.ledger.ids import Ids
 from headrace.ledger.loads import Loads, Producers
 from headrace.ledger.log import Logs, ends, starts
+from headrace.ledger.log_merges import LogMerges
 from headrace.ledger.modes import Mode
 from headrace.ledger.rejects import Rejects
 from headrace.ledger.relations import Relations
@@ -66,6 +67,7 @@ class Ledger:
         self.relations = Relations(transactions)
         self.builds = Builds(transactions)
         self.log = Logs(transactions)
+        self.log_merges = LogMerges(transactions)
         self.loads = Loads(transactions)
         self.producers = Producers(transactions)
         self.rejects = Rejects(transactions)

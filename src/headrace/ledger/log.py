@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import loads, rejects, schema
 from headrace.ledger.driver_statement import DriverStatement
+from headrace.ledger.log_merges import Holds, Landed, segment_of
 from headrace.ledger.records import (
     AppendRecord,
     Correction,
@@ -27,7 +28,7 @@ from headrace.types import Offset, RelationId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
+    from headrace.ledger.records import LoadProgress, ProducerPosition, ReadHold, Reject
     from headrace.ledger.transactions import Transactions, WriteTransaction
     from headrace.ledger.written_files import FileKey
 
@@ -72,7 +73,9 @@ def _segments_between() -> sa.Select[Any]:
         .scalar_subquery()
     )
     amends = sa.exists().where(
-        corrections.relation == table.relation, corrections.first_offset == table.first_offset
+        corrections.relation == table.relation,
+        corrections.first_offset >= table.first_offset,
+        corrections.first_offset < table.first_offset + table.rows,
     )
     return (
         sa.select(*[*(c for c in table if c is not table.bounds), amends.label("amends")])
@@ -131,6 +134,9 @@ class Logs:
     """The log of each relation: its segments, and the corrections of earlier events in it."""
 
     _transactions: Transactions
+    holds: Holds = field(default_factory=Holds)
+    """What this process has read of it; files of segments in use are not deleted."""
+    landed: Landed = field(default_factory=Landed)
 
     def append(
         self,
@@ -196,6 +202,7 @@ class Logs:
         now = self._transactions.clock()
         appended = append(writing.connection, record, now)
         segments = _placed(record, appended, now)
+        self.landed.add(record.relation, len(segments))
         writing.head = writing.head.after_append(record.relation, segments)
         return appended
 
@@ -209,11 +216,13 @@ class Logs:
         """
         if first >= end:
             return ()
+        # Before it is known which ones: they could be exchanged for another one meanwhile.
+        hold = self.holds.new()
         known = self._transactions.head.in_tail(relation, first, end)
         if known is not None:
-            return known
+            return tuple(replace(each, hold=hold) for each in known)
         with self._transactions.reading() as connection:
-            found = _segments(connection, relation, first, end)
+            found = _segments(connection, relation, first, end, hold)
         start = self._transactions.head.starts.get(relation, Offset(0))
         if first < min(start, end) and (not found or found[0].range.first > first):
             raise HeadraceError(
@@ -235,9 +244,10 @@ class Logs:
         if first >= end:
             return ()
         wanted = {"its_relation": relation, "first": first, "end": end, "most": most}
+        hold = self.holds.new()
         with self._transactions.reading() as connection:
             rows = connection.execute(_NEWEST_PAGE if newest else _PAGE, wanted)
-            return tuple(_with_bounds(row) for row in rows)
+            return tuple(_with_bounds(row, hold) for row in rows)
 
     def corrections_between(
         self, relation: RelationId, first: Offset, end: Offset
@@ -292,7 +302,7 @@ class Logs:
                 sa.func.count(),
                 sa.func.sum(table.rows),
                 sa.func.sum(table.bytes),
-                sa.func.min(table.appended_at),
+                sa.func.min(sa.func.coalesce(table.begun_at, table.appended_at)),
             )
             .join(schema.logs, logs.relation == table.relation)
             .where(table.first_offset + table.rows > logs.since)
@@ -408,6 +418,8 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
             "checksum": segment.checksum,
             "appended_at": now,
             "bounds": dict(segment.bounds) or None,
+            "footer": segment.footer or None,
+            "begun_at": None,
         }
         _INSERT_SEGMENT.run(connection, row)
         rows += segment.rows
@@ -482,19 +494,8 @@ def starts(connection: sa.Connection) -> dict[RelationId, Offset]:
     return _per_live_relation(connection, schema.logs.c.since)
 
 
-def _segment(row: sa.Row[tuple[object, ...]]) -> Segment:
-    first = Offset(row.first_offset)
-    return Segment(
-        RelationId(row.relation),
-        OffsetRange(first, Offset(first + row.rows)),
-        SegmentFile(row.file, row.rows, row.bytes, row.checksum, row.position),
-        row.appended_at,
-        bool(row.amends),
-    )
-
-
-def _with_bounds(row: sa.Row[Any]) -> Segment:
-    found = _segment(row)
+def _with_bounds(row: sa.Row[Any], hold: ReadHold) -> Segment:
+    found = segment_of(row, amends=bool(row.amends), hold=hold)
     return replace(found, file=replace(found.file, bounds=row.bounds or {}))
 
 
@@ -522,10 +523,13 @@ def _retire(connection: sa.Connection, relation: RelationId, retired: Retired) -
 
 
 def _segments(
-    connection: sa.Connection, relation: RelationId, first: Offset, end: Offset
+    connection: sa.Connection, relation: RelationId, first: Offset, end: Offset, hold: ReadHold
 ) -> tuple[Segment, ...]:
     wanted = {"its_relation": relation, "first": first, "end": end}
-    return tuple(_segment(row) for row in connection.execute(_SELECT_SEGMENTS, wanted))
+    return tuple(
+        segment_of(row, amends=bool(row.amends), hold=hold)
+        for row in connection.execute(_SELECT_SEGMENTS, wanted)
+    )
 
 
 def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[int, int]:

@@ -102,11 +102,23 @@ def _keep_spans(connection: sa.Connection) -> None:
     table.create(connection)
 
 
+def _merge_segments(connection: sa.Connection) -> None:
+    """Add what is known of segments that were merged, and the files that they replace."""
+    real = sa.Double().compile(connection.dialect)
+    for statement in (
+        "ALTER TABLE segments ADD COLUMN footer TEXT",
+        f"ALTER TABLE segments ADD COLUMN begun_at {real}",
+        "CREATE TABLE replaced_files (file TEXT NOT NULL PRIMARY KEY)",
+    ):
+        connection.execute(sa.text(statement))
+
+
 STEPS: tuple[Migration, ...] = (
     Migration(4, 5, _pack_runs),
     Migration(5, 6, _store_narrow),
     Migration(6, 7, _keep_small_files),
     Migration(7, 8, _keep_spans),
+    Migration(8, 9, _merge_segments),
 )
 """The steps that this version knows; format 4 is the first that is migrated."""
 

@@ -28,6 +28,8 @@ from headrace.ledger.copies import create_ledger
 from headrace.ledger.ledger import Ledger, uninterrupted
 from headrace.ledger.modes import MissingLedgerError, Mode
 from headrace.ledger.settings import STORE_SETTING
+from headrace.ledger.sqlite import orphan_in
+from headrace.ledger.writers import refuses
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
@@ -236,7 +238,7 @@ def _elsewhere(
     if (directory / LEDGER).exists():
         raise _belongs_elsewhere(directory, str(directory / LEDGER), address.place)
     marker = _Marker.read(directory)
-    if marker is None and (orphan := next(directory.rglob("*.arrow"), None)) is not None:
+    if marker is None and (orphan := orphan_in(directory)) is not None:
         raise HeadraceError(
             Code.CORRUPT,
             f'data directory "{directory}" names no ledger',

@@ -57,6 +57,22 @@ class OffsetRange:
         return self.end - self.first
 
 
+class ReadHold:
+    """Lives as long as something that this process has read of the ledger is in use.
+
+    Copies, and what other processes are given, hold nothing.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __deepcopy__(self, _known: object) -> None:
+        """Return nothing."""
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Become nothing in another process."""
+        return type(None), ()
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
     """A part of a file of the log, written and synced, not yet named by the ledger.
@@ -82,7 +98,9 @@ class Segment:
 
     Adjacent segments that were appended together, and so are read by one epoch, have the same.
 
-    If it ``amends`` earlier events, it is one correction of them.
+    If it ``amends`` earlier events, it is one correction of them. A merged segment counts as
+    appended with its last change. While a segment that was read of the ledger is in use, its
+    ``hold`` is: the file is not deleted.
     """
 
     relation: RelationId
@@ -90,6 +108,7 @@ class Segment:
     file: SegmentFile
     appended_at: float
     amends: bool = False
+    hold: ReadHold | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,24 @@ import sqlite3
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, commit, dirty, schema, soundness
 from headrace.ledger.epochs import committed, first_epoch
+from headrace.ledger.log_merges import segment_of
 from headrace.ledger.records import LIVE, REDEFINED, Dirty
 from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
+    from headrace.ledger.records import Segment
+
+AppendedBy: TypeAlias = "Callable[[Segment, float], int]"
 _ALTERED: Final = "alter-"
 """The attempt of an epoch that changes a definition is this, followed by the relation's id.
 
@@ -111,8 +115,10 @@ class CopyChange:
         entry = Dirty(view, cause, since, detail, self.epoch, origin=dict(origin))
         dirty.mark(self._connection, entry)
 
-    def rewind(self, epoch: Epoch) -> frozenset[RelationId]:
+    def rewind(self, epoch: Epoch, appended_by: AppendedBy) -> frozenset[RelationId]:
         """Take back what was done after an epoch; return the views that are to be filled again.
+
+        ``appended_by`` returns how many changes of a segment had been appended by a time.
 
         Changes that had arrived and were read by no epoch yet are left out. So is what is recorded
         of a log that is cut, but not by epoch: loads, producers, and the newest event times.
@@ -121,7 +127,7 @@ class CopyChange:
             HeadraceError: INVALID if there is no such epoch, or if what was done since cannot be
                 taken back.
         """
-        return _Rewinding.to(self._connection, epoch).run()
+        return _Rewinding.to(self._connection, epoch, appended_by).run()
 
 
 @dataclass(slots=True)
@@ -131,12 +137,13 @@ class _Rewinding:
     connection: sa.Connection
     epoch: Epoch
     committed_at: float
+    appended_by: AppendedBy
     names: dict[RelationId, str] = field(default_factory=dict)
     kinds: dict[RelationId, str] = field(default_factory=dict)
     refilled: set[RelationId] = field(default_factory=set)
 
     @classmethod
-    def to(cls, connection: sa.Connection, epoch: Epoch) -> _Rewinding:
+    def to(cls, connection: sa.Connection, epoch: Epoch, appended_by: AppendedBy) -> _Rewinding:
         last = commit.last_epoch(connection)
         if not 0 <= epoch <= last:
             raise HeadraceError(
@@ -150,7 +157,7 @@ class _Rewinding:
                 f"The oldest epoch that is still recorded is {recorded}.",
                 "Begin at a newer epoch.",
             )
-        found = cls(connection, epoch, committed(connection, epoch)[0])
+        found = cls(connection, epoch, committed(connection, epoch)[0], appended_by)
         objects = schema.objects.c
         rows = connection.execute(
             sa.select(objects.relation, objects.name, objects.kind).where(
@@ -370,18 +377,24 @@ class _Rewinding:
         return frozenset(used | {id_ for id_, kind in self.kinds.items() if kind == _TABLE})
 
     def _cut(self, relation: int, at: int, *, arrived: bool) -> int:
-        """Return where a log ended: after the segment that ``at`` is in.
+        """Return where a log ended: at ``at``, or after the small segment that it is in.
 
         ``arrived``: no epoch read it, so it had what had arrived by then.
         """
-        table = schema.segments.c
-        had = table.first_offset < at
+        table, of = schema.segments.c, schema.segments.c.relation == relation
+        small = table.first_offset < at
+        large = small
         if arrived:
-            had |= table.appended_at <= self.committed_at
-        query = sa.select(sa.func.max(table.first_offset + table.rows)).where(
-            table.relation == relation, had
-        )
-        return max(at, self.connection.execute(query).scalar() or 0)
+            small |= table.appended_at <= self.committed_at
+            large |= table.begun_at <= self.committed_at
+        query = sa.select(sa.func.max(table.first_offset + table.rows))
+        ended = self.connection.execute(query.where(of, small, table.footer.is_(None))).scalar()
+        cut = max(at, ended or 0)
+        last = sa.select(schema.segments).where(of, large, table.footer.is_not(None))
+        row = self.connection.execute(last.order_by(table.first_offset.desc()).limit(1)).first()
+        if row is not None and arrived:
+            cut = max(cut, row.first_offset + self.appended_by(segment_of(row), self.committed_at))
+        return cut
 
     def _cut_log(self, relation: RelationId, cut: Offset, since: int) -> None:
         if cut < since:
@@ -392,6 +405,11 @@ class _Rewinding:
         logs, rejects = schema.logs, schema.rejects
         for table in (schema.segments, schema.corrections):
             self._delete(table, table.c.relation == relation, table.c.first_offset >= cut)
+        segments = schema.segments.c
+        within = (segments.relation == relation) & (segments.first_offset + segments.rows > cut)
+        self.connection.execute(
+            schema.segments.update().where(within).values(rows=cut - segments.first_offset)
+        )
         for table in (schema.newest_times, schema.loads, schema.producers):
             self._delete(table, table.c.relation == relation)
         late = (rejects.c.relation == relation) & (rejects.c.at > self.committed_at)

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 """The format of this version; ``ledger/migrations.py`` has the steps from earlier ones."""
 
 FORMAT_KEY: Final = "format"
@@ -181,8 +181,24 @@ segments = sa.Table(
     sa.Column("checksum", sa.Text, nullable=False),
     sa.Column("appended_at", sa.Double, nullable=False),
     sa.Column("bounds", sa.JSON),
+    sa.Column("footer", sa.Text),
+    sa.Column("begun_at", sa.Double),
 )
-"""``bounds`` are the least and the greatest value of columns: see ``headrace.log.bounds``."""
+"""``bounds`` are the least and the greatest value of columns: see ``headrace.log.bounds``.
+
+A segment that others were merged into has the checksum of its ``footer``. Its last change was
+appended at ``appended_at``, its first one at ``begun_at``.
+"""
+
+replaced_files = sa.Table(
+    "replaced_files",
+    metadata,
+    sa.Column("file", sa.Text, primary_key=True),
+)
+"""The files of the log whose segments were merged into others: garbage, unless readers hold them.
+
+One to which a segment was appended later is in ``segments`` again.
+"""
 
 loads = sa.Table(
     "loads",

@@ -12,6 +12,7 @@ import sqlite3
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -208,9 +209,15 @@ class SqliteFile:
         _move(draft, file)
 
 
+def orphan_in(directory: Path) -> Path | None:
+    """Return a file in a directory that a ledger names; None if there is none."""
+    found = chain(directory.rglob("*.arrow"), directory.glob("log/*.parquet"))
+    return next(found, None)
+
+
 def _refuse_orphans(file: Path) -> None:
     """Raise CORRUPT if the directory of a missing ledger has files that it named."""
-    orphan = next(file.parent.rglob("*.arrow"), None)
+    orphan = orphan_in(file.parent)
     if orphan is not None:
         raise HeadraceError(
             Code.CORRUPT,

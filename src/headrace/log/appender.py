@@ -150,7 +150,23 @@ class Appender:
             if isinstance(file, HeadraceError):
                 raise file
             records.append(_record([each], file))
-        self.ledger.log.append_together(records)
+        with self._settled(records):
+            self.ledger.log.append_together(records)
+
+    @contextmanager
+    def _settled(self, records: Sequence[AppendRecord]) -> Iterator[None]:
+        """Run a block that names segments in the ledger; they stay if it may have without saying.
+
+        That is, if the ledger does not answer.
+        """
+        written = [each.segment for each in records if each.segment is not None]
+        try:
+            yield
+        except HeadraceError as error:
+            if error.code is not Code.UNAVAILABLE:
+                self.segments.settle(written)
+            raise
+        self.segments.settle(written)
 
     def _turn(self) -> list[Append]:
         """Start a turn of this thread; return all waiting appends.
@@ -245,7 +261,8 @@ class Appender:
                 kept.append((appends, file))
         records = [_record(appends, file) for appends, file in kept]
         try:
-            outcomes = self.ledger.log.append_all(records) if records else ()
+            with self._settled(records):
+                outcomes = self.ledger.log.append_all(records) if records else ()
         except HeadraceError as error:
             for appends, _ in kept:
                 _settle(appends, error)

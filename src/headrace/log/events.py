@@ -106,10 +106,18 @@ class InLedger:
         left, asked = (extent.first, extent.end), most
         while left[0] < left[1] and len(found) < most:
             listed = self.ledger.log.page(extent.relation, *left, asked, newest=newest)
+            before = extent.first, extent.end
+            if left != before and any(_straddles(each, left, newest=newest) for each in listed):
+                break  # merged meanwhile with some that were listed: a page of its own cuts it
             left = _left(listed, left, newest=newest)
             found += (each for each in listed if pruning.may_hold(each.file.bounds))
             asked = min(4 * asked, _MOST_LISTED)
         return Page(tuple(found), left)
+
+
+def _straddles(segment: Segment, left: tuple[Offset, Offset], *, newest: bool) -> bool:
+    """Whether a segment also has offsets that were listed before those that are left."""
+    return segment.range.end > left[1] if newest else segment.range.first < left[0]
 
 
 def _left(

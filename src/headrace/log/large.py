@@ -118,11 +118,10 @@ class LargeWriter:
             self._file.close()
             mounts.discard(self._directory, [self._path.name])
 
-    def write(self, rows: pa.RecordBatch, appended: int | pa.Array) -> None:
-        """Write changes, with the time at which they were appended, or that of each one."""
-        at = pa.repeat(appended, rows.num_rows) if isinstance(appended, int) else appended
+    def write(self, rows: pa.RecordBatch, appended: pa.Array) -> None:
+        """Write changes, with the time at which each one was appended, in microseconds."""
         each = max(1, rows.nbytes // max(1, rows.num_rows))
-        whole = pa.RecordBatch.from_arrays([*rows.columns, at], schema=self._schema)
+        whole = pa.RecordBatch.from_arrays([*rows.columns, appended], schema=self._schema)
         first = 0
         while first < rows.num_rows:
             room = min(GROUP_ROWS - self._rows, (GROUP_BYTES - self._bytes) // each)

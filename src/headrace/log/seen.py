@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Ids: TypeAlias = "NDArray[np.uint64]"
 """Shape (2, n): the two 64-bit halves of the hash of each of n ids."""
 
+Times: TypeAlias = "NDArray[np.uint64]"
+
 _KEYS: Final = ("headrace.seen.01", "headrace.seen.02")
 _MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 FILED_IDS: Final = 1 << 18
@@ -110,17 +112,17 @@ class Seen:
     """The index of one stream; not thread-safe.
 
     ``name`` is the prefix of its files in ``directory``. ``logged`` yields the ids of the log's
-    offsets ``[first, end)``, not older than a time in microseconds, by segment, with its end and
-    append time. ``horizon`` is in microseconds; None is unlimited. ``start`` returns the log's
-    first offset. ``require_newest`` raises if another process writes the log now. It is called once
-    those files are known that are not needed any more, before they are removed: what is listed, or
-    replaced, by then is nothing that the other process relies on.
+    offsets ``[first, end)``, not older than a time in microseconds, in parts: the end of each, and
+    the append times of its ids. ``horizon`` is in microseconds; None is unlimited. ``start``
+    returns the log's first offset. ``require_newest`` raises if another process writes the log now.
+    It is called once those files are known that are not needed any more, before they are removed:
+    what is listed, or replaced, by then is nothing that the other process relies on.
     """
 
     directory: Path
     name: str
     horizon: int | None
-    logged: Callable[[int, int, int], Iterable[tuple[int, Ids, int]]]
+    logged: Callable[[int, int, int], Iterable[tuple[int, Ids, Times]]]
     start: Callable[[], int] = lambda: 0
     require_newest: Callable[[], None] = lambda: None
     _blocks: list[_Block] = field(default_factory=list)
@@ -142,7 +144,7 @@ class Seen:
             kept &= ~(block.holds(ids, since) & present)
         count = int(kept.sum())
         fresh = kept & present
-        self._add(end + count, ids[:, fresh], now)
+        self._add(end + count, ids[:, fresh], np.full(int(fresh.sum()), now, np.uint64))
         self._end = end + count
         return kept
 
@@ -193,14 +195,13 @@ class Seen:
                 self._add(upto, ids, at)
             self._end = end
 
-    def _add(self, end: int, ids: Ids, at: int) -> None:
+    def _add(self, end: int, ids: Ids, times: Times) -> None:
         """Add the ids of the next offsets up to ``end``, which may not be appended yet.
 
         Ids of changes that the log no longer has stay in separate files.
         """
         if not ids.shape[1]:
             return
-        times = np.full(ids.shape[1], at, np.uint64)
         # A block also covers the offsets before it that have no ids.
         block = _Block.of(self._blocks[-1].end if self._blocks else 0, end, ids, times)
         start, merged = self.start(), []

@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from headrace.errors import BACKUPS, Code, HeadraceError
-from headrace.log.large import forget_footers, opened
+from headrace.log.large import APPENDED, forget_footers, opened
 from headrace.spine import mounts
 from headrace.types import Offset
 
@@ -35,6 +36,7 @@ AMENDED: Final = "__amended"
 """In a correction of a stream's events: the offset of the event that a change amends."""
 CORRECTION: Final = "__correction"
 """In a correction of a stream's events: a number that is greater in every later correction."""
+_SECOND: Final = 1_000_000
 _HASHED_AT_ONCE: Final = 16 << 20
 
 _MOST_VERIFIED: Final = 65_536
@@ -64,9 +66,9 @@ _written = _Written()
 class LogBlock:
     """Consecutive changes of a log, at most 65,536 of one segment, not read yet.
 
-    ``first`` is the offset of the first one. ``schema`` is that of the segment, without
-    :data:`APPENDED`. ``bounds`` are those of its columns (:mod:`headrace.log.bounds`), as far as
-    they are known without reading.
+    ``first`` is the offset of the first one. ``schema`` is that of the segment; beyond it, the
+    column :data:`APPENDED` can be read. ``bounds`` are those of its columns
+    (:mod:`headrace.log.bounds`), as far as they are known without reading.
     """
 
     first: Offset
@@ -124,6 +126,53 @@ def read_range(
     """
     for block in blocks(directory, segments, from_, to):
         yield block.read(columns)
+
+
+def appended_at(directory: Path, segments: Sequence[Segment], offset: Offset) -> float:
+    """Return when a change was appended, in Unix seconds; one of the segments has it.
+
+    Raises:
+        HeadraceError: as :func:`blocks`.
+    """
+    (own,) = (s for s in segments if s.range.first <= offset < s.range.end)
+    if not own.file.footer:
+        return own.appended_at
+    end = Offset(offset + 1)
+    (batch,) = read_range(directory, [own], offset, end, [APPENDED])
+    return int(batch[APPENDED][0].as_py()) / _SECOND
+
+
+def appended_with(
+    directory: Path, segments: Sequence[Segment], offset: Offset, columns: Sequence[str]
+) -> pa.Table:
+    """Return columns of what was appended together with a change; one of the segments has it.
+
+    Raises:
+        HeadraceError: as :func:`blocks`.
+    """
+    (own,) = (s for s in segments if s.range.first <= offset < s.range.end)
+    names = [*columns, APPENDED]
+    read = read_range(directory, [own], own.range.first, own.range.end, names)
+    rows = pa.Table.from_batches(read)
+    at = rows[APPENDED][offset - own.range.first]
+    return rows.filter(pc.equal(rows[APPENDED], at)).select(list(columns))
+
+
+def appended_by(directory: Path, segment: Segment, time: float) -> int:
+    """Return how many changes of a segment had been appended by a time, in Unix seconds.
+
+    Raises:
+        HeadraceError: as :func:`blocks`.
+    """
+    if segment.appended_at <= time:
+        return segment.range.rows
+    count = 0
+    if segment.file.footer:
+        first, end = segment.range.first, segment.range.end
+        upto = int(time * _SECOND)
+        for batch in read_range(directory, [segment], first, end, [APPENDED]):
+            count += pc.sum(pc.less_equal(batch[APPENDED], upto)).as_py() or 0
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +278,9 @@ def _blocks(directory: Path, segment: Segment, first: Offset, end: Offset) -> It
     begins = segment.range.first
     if not segment.file.footer:
         table = open_segment(directory, segment.file)
+        at = int(segment.appended_at * _SECOND)
         for batch in table.slice(first - begins, end - first).to_batches():
-            yield LogBlock(first, batch.num_rows, table.schema, {}, batch.select)
+            yield LogBlock(first, batch.num_rows, table.schema, {}, partial(_columns, batch, at))
             first = Offset(first + batch.num_rows)
         return
     file = _large(directory, segment.file)
@@ -238,6 +288,14 @@ def _blocks(directory: Path, segment: Segment, first: Offset, end: Offset) -> It
         low, high = max(first - begins, group.first), min(end - begins, group.end)
         read = partial(_read_rows, file, group, low, high)
         yield LogBlock(Offset(begins + low), high - low, file.schema, group.bounds, read)
+
+
+def _columns(rows: pa.RecordBatch, appended: int, names: Sequence[str]) -> pa.RecordBatch:
+    """Return columns of rows of a small segment, which were appended at one time."""
+    if APPENDED not in names:
+        return rows.select(list(names))
+    at = pa.repeat(pa.scalar(appended, pa.int64()), rows.num_rows)
+    return rows.append_column(APPENDED, at).select(list(names))
 
 
 def _read_rows(

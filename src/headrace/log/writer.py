@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -24,12 +25,13 @@ from headrace.spine import ChecksummedFile, mounts
 from headrace.spine.pack import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 BATCH_ROWS: Final = 65_536
 _SMALL_BYTES: Final = 1 << 20
-_PACK_BYTES: Final = 64 << 20
+_PACK_BYTES: Final = 4 << 20
+"""A pack is deleted when all its segments have been merged into others: a large one would wait."""
 
 Written = SegmentFile | HeadraceError
 
@@ -40,10 +42,13 @@ class SegmentWriter:
 
     A *pack* is a file that collects small segments until it is large; each process starts new ones.
     One pack is shared by all logs, except that a log with retention has its own: a file is deleted
-    once none of its segments is retained.
+    once none of its segments is retained. Whoever writes says with :meth:`settle` that the ledger
+    names what was written, or never will: until then it may not be deleted.
     """
 
     directory: Path
+    _unsettled: Counter[str] = field(default_factory=Counter)
+    """How many segments were written to each file that the ledger may not name yet."""
     _packs: dict[int | None, _Pack] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -67,14 +72,28 @@ class SegmentWriter:
             for owner, places in packs.items():
                 packed = self._packed(owner, [tables[at] for at in places])
                 found |= zip(places, packed, strict=True)
-            return tuple(found[at] for at in range(len(tables)))
+            written = tuple(found[at] for at in range(len(tables)))
+            self._unsettled.update(each.name for each in written if isinstance(each, SegmentFile))
+            return written
 
-    def close_pack(self, names: frozenset[str]) -> None:
-        """Close the current packs that are among these files: nothing is appended to them."""
+    def settle(self, written: Iterable[SegmentFile]) -> None:
+        """Note that the ledger names some segments, or never will."""
+        with self._lock:
+            for each in written:
+                self._unsettled[each.name] -= 1
+                if self._unsettled[each.name] <= 0:
+                    del self._unsettled[each.name]
+
+    def close_pack(self, names: frozenset[str]) -> frozenset[str]:
+        """Close the current packs that are among these files: nothing is appended to them.
+
+        Return those of the files with segments that the ledger may not name yet.
+        """
         with self._lock:
             for owner, pack in list(self._packs.items()):
                 if pack.path.name in names:
                     self._close_pack(owner)
+            return names.intersection(self._unsettled)
 
     def close(self) -> None:
         """Close the current packs."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headrace.catalog import ROWTIME, Declaration, Stream
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
-from headrace.log import Admitted, Seen, Watermark, ids_of, open_segment
+from headrace.log import APPENDED, Admitted, Seen, Watermark, blocks, ids_of
 from headrace.log.seen import DRAFT
 from headrace.log.watermark import NEVER
 from headrace.serving.python_values import python_rows
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.ledger import Ledger
-    from headrace.log.seen import Ids
+    from headrace.log.seen import Ids, Times
     from headrace.types import RelationId
 
 DUPLICATE: Final = "duplicate"
@@ -151,20 +151,24 @@ class Admission:
 
     def _logged(
         self, stream: Stream, first: int, end: int, since: int
-    ) -> Iterator[tuple[int, Ids, int]]:
-        """Yield the ids of a part of the log by segment, with the segment's end and time."""
+    ) -> Iterator[tuple[int, Ids, Times]]:
+        """Yield the ids of a part of the log by block, with the end of each and their times."""
         start = max(Offset(first), self._start(stream.id))
         names = dict(zip(stream.schema.names, stream.schema.stored_names, strict=True))
         stored = [names[name] for name in stream.declaration.unique]
-        for segment in self.ledger.log.segments(stream.id, start, Offset(end)):
-            at = int(segment.appended_at * 1_000_000)
-            if at < since:
-                continue
-            begin, upto = max(first, segment.range.first), min(end, segment.range.end)
-            rows = open_segment(self.directory, segment.file)
-            rows = rows.slice(begin - segment.range.first, upto - begin)
-            ids, present = ids_of(rows, stored)
-            yield upto, ids[:, present], at
+        segments = [
+            segment
+            for segment in self.ledger.log.segments(stream.id, start, Offset(end))
+            if int(segment.appended_at * 1_000_000) >= since
+        ]
+        for segment in segments:
+            low, high = max(start, segment.range.first), min(Offset(end), segment.range.end)
+            for block in blocks(self.directory, [segment], low, high):
+                rows = block.read([*stored, APPENDED])
+                times = rows[APPENDED].to_numpy().astype(np.uint64)
+                ids, present = ids_of(pa.Table.from_batches([rows]), stored)
+                present &= times >= since
+                yield block.end, ids[:, present], times[present]
 
 
 def takes_some(relation: Relation) -> bool:

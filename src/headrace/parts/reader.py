@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError
-from headrace.log import Events, Extent, InLedger
+from headrace.log import Events, Extent, InLedger, appended_at
 from headrace.parts.former_names import added_again
 from headrace.parts.stopped import refuse_stopped
 from headrace.parts.system_relations import is_system
@@ -170,7 +170,7 @@ class Reader:
             if at < ends.get(id_, 0) and (every or id_ in state.maintained):
                 segments = self.ledger.log.segments(id_, at, Offset(at + 1))
                 if segments:
-                    found[id_] = min(segment.appended_at for segment in segments)
+                    found[id_] = appended_at(self.directory / "log", segments, at)
         return found
 
     def fresh(self, reads: Iterable[RelationId], seconds: float) -> Published:

@@ -1,8 +1,8 @@
 """Compaction: keep spines short and the data directory small, concurrently with epochs.
 
-A pass retires events whose retention is over, merges runs that are due, stops keeping epochs older
-than the configured history, and deletes the files that no readable epoch needs. Between passes,
-runs of what has changed are merged. At rest, once no epoch is made for a while, all that can be is
+A pass retires events whose retention is over, merges segments of logs and runs that are due, stops
+keeping epochs older than the configured history, and deletes the files that no readable epoch
+needs. Between passes, segments and runs of what has changed are merged. At rest, once no epoch is made for a while, all that can be is
 made small: state of operators, packs that are mostly dead, and the ledger itself.
 
 It does not change any readable contents, so it can run at any time; a run that a step in progress
@@ -17,14 +17,16 @@ import shutil
 import threading
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, EpochCommit, Merge, NewRun, RunKind
+from headrace.log.merging import TAIL_SEGMENTS
 from headrace.objects.bundles import unit_of
 from headrace.runtime.held_files import HeldFiles
+from headrace.runtime.log_merging import RESTING_SEGMENTS, LogMerging
 from headrace.spine import (
     PackWriter,
     at_rest,
@@ -71,25 +73,51 @@ class Compaction:
 
     loop: EpochLoop
     retirement: Retirement
-    close_files: Callable[[frozenset[str]], None] = lambda _names: None
-    """Ends writing to any of these files of the log, which are to be deleted."""
+    close_files: Callable[[frozenset[str]], frozenset[str]] = lambda _names: frozenset()
+    """Ends writing to any of these files of the log, which are to be deleted; returns those with
+    something that the ledger may not name yet."""
     busy: threading.RLock = field(default_factory=threading.RLock)
     """Held during a pass, and by everything else that removes runs."""
     held: HeldFiles = field(default_factory=HeldFiles)
     """The files that backups are copying: they are not deleted."""
     without_uploads: Callable[[], AbstractContextManager[None]] = nullcontext
     """In its block, no bundle of small files is uploaded."""
+    logs: LogMerging = field(init=False)
 
     _seen: Mapping[ArrangementId, tuple[RunRecord, ...]] = field(default_factory=dict)
     """The runs of each arrangement when runs to merge were last looked for."""
     _dead: float = math.inf
     """At most so many bytes are dead in packs that have other runs, as far as was looked at."""
 
-    def run(self) -> int:
-        """Run one pass, in steps between epochs; return the number of runs that were merged."""
+    def __post_init__(self) -> None:
+        """Create what merges the logs."""
+        self.logs = LogMerging(self.loop, self.held)
+
+    def run(self, tail: int = TAIL_SEGMENTS) -> int:
+        """Run one pass, in steps between epochs; return how many runs and segments were merged.
+
+        Logs are merged that have so many new segments in their ``tail``.
+        """
         self.retirement.run()
         with self.busy:
-            return self._pass(time.monotonic() + _PAUSES_SECONDS)
+            until = time.monotonic() + _PAUSES_SECONDS
+            return self._merge_logs(tail, until) + self._pass(until)
+
+    def merge_logs(self, tail: int = TAIL_SEGMENTS) -> int:
+        """Merge logs with so many new segments; return how many were merged.
+
+        It looks at no other log.
+        """
+        if self.loop.ledger.log.landed.most < tail:
+            return 0
+        with self.busy:
+            count = self._merge_logs(tail, time.monotonic() + _PAUSES_SECONDS)
+            if count:
+                self.sweep()
+        return count
+
+    def _merge_logs(self, tail: int, until: float) -> int:
+        return self.logs.run(lambda: self.loop.let_pass(until), tail)
 
     def merge_due(self) -> int:
         """Merge the runs that are due of what has changed since the last time; return how many.
@@ -105,7 +133,7 @@ class Compaction:
         That is an empty one if state was merged: earlier ones need what was merged.
         """
         loop, ledger = self.loop, self.loop.ledger
-        self.run()
+        self.run(RESTING_SEGMENTS)
         with self.busy:
             most = self._most_dead(_DEAD_AT_REST, _LIVE_OF_ONE_AT_REST)
             self._merge(ledger.head.next_spines, math.inf, most, resting=True)
@@ -312,12 +340,14 @@ class Compaction:
             self._sweep()
 
     def _sweep(self) -> None:
+        self.logs.release()
         held, files = self.loop.read_logs(), self.loop.ledger.files
         garbage = self.held.without(files.garbage(held))
         if garbage.segments:
-            self.close_files(garbage.segments)
+            unsettled = self.close_files(garbage.segments)
             # Without files that were written to meanwhile.
             garbage = self.held.without(files.garbage(held))
+            garbage = replace(garbage, segments=garbage.segments - unsettled)
         if not garbage:
             return
         delete_packs(self.loop.runs, garbage.packs)

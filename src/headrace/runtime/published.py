@@ -318,6 +318,11 @@ class Publisher:
                     found[id_] = min(start, found.get(id_, start))
         return found
 
+    def alive(self) -> WeakSet[Published]:
+        """Return the states that are held now; it is empty once none of them is any more."""
+        with self._changed:
+            return self._alive.copy()
+
     @contextmanager
     def oldest(self) -> Iterator[Epoch]:
         """Yield the oldest epoch that is read; no reader requests an older one during the block."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
+from headrace.log.merging import TAIL_SEGMENTS
+from headrace.runtime.log_merging import RESTING_SEGMENTS
 from headrace.runtime.refreshing import Refreshes
 from headrace.runtime.retirement import SECONDS_BETWEEN
 from headrace.runtime.switching import QUICK_SWITCHING
@@ -75,6 +77,7 @@ class Pump:
         """Start the threads."""
         QUICK_SWITCHING.begin()
         self.loop.beside.open(self._freed)
+        self.compaction.logs.begin()
         for name, work in (
             ("epochs", self._make_epochs),
             ("refreshes", self._refresh),
@@ -93,6 +96,8 @@ class Pump:
     def wake(self) -> None:
         """Notify the pump that changes have arrived."""
         self._arrived.set()
+        if self._threads and self.loop.ledger.log.landed.most >= TAIL_SEGMENTS:
+            self._due.set()
 
     def close(self) -> None:
         """Stop after the current epoch, and the steps that run beside it."""
@@ -115,6 +120,7 @@ class Pump:
             if self._threads:
                 self._due.set()
             else:
+                self.compaction.merge_logs()
                 self._compact_at(epoch)
 
     def settle(
@@ -221,19 +227,22 @@ class Pump:
 
     def _compact(self) -> None:
         while not self._closed.is_set():
-            before = self.loop.ledger.head.epoch
+            before, landed = self.loop.ledger.head.epoch, self.loop.ledger.log.landed
+            counted = landed.total
             woken = self._due.wait(self._seconds_to_rest(before))
             self._due.clear()
             if self._closed.is_set():
                 return
+            rests = not woken and landed.total == counted
             try:
+                self.compaction.merge_logs(RESTING_SEGMENTS if rests else TAIL_SEGMENTS)
                 self._compact_at(self.loop.ledger.head.epoch, before=None if woken else before)
             except Exception as error:  # noqa: BLE001 - as above
                 self.error = _shown(error)
 
     def _seconds_to_rest(self, epoch: Epoch) -> float | None:
         """Return how long to wait for epochs before the database is at rest; None means forever."""
-        if epoch > self._rested:
+        if epoch > self._rested or self.loop.ledger.log.landed.most >= RESTING_SEGMENTS:
             return _REST_SECONDS
         return SECONDS_BETWEEN if self.compaction.retirement.streams else None
 

@@ -1,0 +1,181 @@
+"""Merging of logs: many small segments become few large ones, concurrently with all else.
+
+A merge reads and writes files, and then exchanges the segments in one transaction of the ledger. It
+changes nothing that can be read. Only what epochs have read is merged: they read what was appended
+together in one epoch, which a merged segment does not say. Others read by offsets. The files of
+former segments are held for readers that may have been given them: for all states that were
+published by the exchange, and all segments that were read of the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.catalog import Stream
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Files
+from headrace.log.merging import TAIL_SEGMENTS, Piece, due, merged
+from headrace.runtime.retirement import newest_time
+from headrace.spine import mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from weakref import WeakSet
+
+    from headrace.ledger import LoggedSegment, Segment
+    from headrace.ledger.records import ReadHold
+    from headrace.log.merging import Merged
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.held_files import HeldFiles, Hold
+    from headrace.runtime.published import Published
+    from headrace.types import Offset, RelationId
+
+_log: Final = logging.getLogger(__name__)
+
+_SPANS: Final = 10
+"""The segments of a log with retention have events of about so many parts of it, at least."""
+RESTING_SEGMENTS: Final = 16
+"""So many landings are merged of a log to which nothing is appended for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What may still read segments that were merged, and the hold of their files."""
+
+    states: WeakSet[Published]
+    holds: WeakSet[ReadHold]
+    hold: Hold
+
+
+@dataclass(slots=True)
+class LogMerging:
+    """Merges the logs of one database; one thread does so at a time.
+
+    ``_left`` are the first offsets of segments that stay as they are, by log, and ``_apart`` those
+    of segments that cannot be merged with the one before.
+    """
+
+    loop: EpochLoop
+    held: HeldFiles
+    _left: dict[RelationId, set[Offset]] = field(default_factory=dict)
+    _apart: dict[RelationId, set[Offset]] = field(default_factory=dict)
+    _replaced: list[_Replaced] = field(default_factory=list)
+    _begun: bool = False
+
+    def begin(self) -> None:
+        """Count the segments of all logs, once: as if they had been appended now."""
+        if not self._begun:
+            self._begun = True
+            ledger = self.loop.ledger
+            for relation, count in ledger.log_merges.counts().items():
+                ledger.log.landed.add(relation, count)
+
+    def run(self, pause: Callable[[], None] = lambda: None, tail: int = TAIL_SEGMENTS) -> int:
+        """Merge what is due; return the number of segments that were.
+
+        Logs with fewer new segments than a ``tail`` are not looked at. ``pause`` is called often.
+        """
+        self.begin()
+        count = 0
+        for relation in self.loop.ledger.log.landed.take(tail):
+            if relation not in self.loop.ledger.head.ends:
+                continue  # it was dropped
+            while found := self._merge(relation, pause, tail):
+                count += found
+                if self.loop.closing.is_set():
+                    return count
+        return count
+
+    def release(self) -> None:
+        """Let go of the files that nobody can read any more."""
+        current = self.loop.published.current
+        if any(current in each.states for each in self._replaced):
+            del current
+            with self.loop.exclusive():
+                pass  # the state is published again: who reads the former one holds that
+        left = []
+        for each in self._replaced:
+            if len(each.states) or len(each.holds):
+                left.append(each)
+            else:
+                self.held.let_go(each.hold)
+        self._replaced = left
+
+    def _merge(self, relation: RelationId, pause: Callable[[], None], tail: int) -> int:
+        """Merge the groups of a log that are due; return how many segments were replaced."""
+        known = self.loop.ledger.log_merges.segments(relation, self._limit(relation))
+        count = 0
+        for group in due(self._pieces(relation, known), tail):
+            those = known[group.start : group.stop]
+            segments = [each.segment for each in those]
+            for found in merged(self.loop.directory / "log", segments, pause):
+                size = len(found.segments)
+                if found.file is None:
+                    self._leave(relation, found.segments)
+                elif self._exchange(those[:size], found):
+                    count += size
+                those = those[size:]
+                if those:
+                    self._apart.setdefault(relation, set()).add(those[0].segment.range.first)
+        return count
+
+    def _limit(self, relation: RelationId) -> Offset:
+        """Return the offset up to which segments are merged: as far as epochs have read them."""
+        head = self.loop.ledger.head
+        stored = any(each.owner == relation for each in head.arrangements.values())
+        return (
+            head.position(relation) if stored or head.is_live(relation) else head.log_end(relation)
+        )
+
+    def _pieces(self, relation: RelationId, known: Sequence[LoggedSegment]) -> list[Piece]:
+        left, apart = self._left.get(relation, set()), self._apart.get(relation, set())
+        spans = self._spans(relation, known)
+        found, alone = [], False
+        for (segment, _, _), span in zip(known, spans, strict=True):
+            first, before = segment.range.first, alone
+            alone = segment.amends or first in left
+            found.append(Piece.of(segment.file, span, apart=before or alone or first in apart))
+        return found
+
+    def _spans(self, relation: RelationId, known: Sequence[LoggedSegment]) -> Iterable[int]:
+        """Yield the part of a log's retention in which each segment ends.
+
+        A segment is retired after those before it, so its time is that of the newest event so far.
+        """
+        stream = self.loop.catalog.by_id.get(relation)
+        retention = stream.declaration.retention if isinstance(stream, Stream) else None
+        newest = 0
+        for each in known:
+            if retention is None or not isinstance(stream, Stream):
+                yield 0
+            else:
+                newest = max(newest, newest_time(stream, each.known))
+                yield newest // max(1, retention // _SPANS)
+
+    def _leave(self, relation: RelationId, segments: Iterable[Segment]) -> None:
+        self._left.setdefault(relation, set()).update(each.range.first for each in segments)
+
+    def _exchange(self, those: Sequence[LoggedSegment], found: Merged) -> bool:
+        """Name a merged segment in the ledger instead of the others; whether it was."""
+        loop, file = self.loop, found.file
+        if file is None:
+            return False
+        loop.fault("log merged")
+        try:
+            loop.ledger.log_merges.exchange(those, file)
+        except HeadraceError as error:
+            if error.code is not Code.CONFLICT:
+                raise
+            mounts.discard(loop.directory / "log", [file.name])  # nothing was committed
+            loop.ledger.require_newest()
+            _log.info("%s %s", error.primary, error.detail)
+            return False
+        # Who asks the ledger from now on is given the new segment.
+        names = frozenset(each.file.name for each in found.segments)
+        hold = self.held.keep(Files(segments=names))
+        log = loop.ledger.log
+        self._replaced.append(_Replaced(loop.published.alive(), log.holds.alive(), hold))
+        loop.fault("log exchanged")
+        return True

@@ -1,0 +1,219 @@
+"""Merging of logs without Spark: what remains, what a reader in the middle reads, what is deleted."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from headrace.ledger import OffsetRange, Segment
+from headrace.log import Append, EmbeddedLog, LogShare, open_segment, read_range
+from headrace.log.merging import TAIL_SEGMENTS
+from headrace.runtime.log_merging import RESTING_SEGMENTS
+from headrace.runtime.shares import log_share, whole_log
+from headrace.types import Offset
+from runtime.pure import ROW, PureDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.catalog import Table
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[PureDatabase]:
+    db = PureDatabase(tmp_path)
+    yield db
+    db.close()
+
+
+def rows_of_log(db: PureDatabase, share: LogShare) -> list[tuple[int, int]]:
+    read = EmbeddedLog().read(db.directory / "log", share, ROW, offsets=True)
+    found = pa.Table.from_batches(read)
+    assert found["__offset"].to_pylist() == list(range(share.first, share.end))
+    return list(zip(found["k"].to_pylist(), found["g"].to_pylist(), strict=True))
+
+
+def land(db: PureDatabase, table: Table, first: int, count: int) -> None:
+    """Append rows in landings of one, which epochs read."""
+    for k in range(first, first + count):
+        db.append(table, [(k, k % 7, 1)])
+    while db.loop.advance() is not None:
+        pass
+
+
+def files(db: PureDatabase) -> set[str]:
+    return {path.name for path in (db.directory / "log").iterdir()}
+
+
+def share_of(db: PureDatabase, table: Table) -> LogShare:
+    state = db.loop.published.current
+    return whole_log(db.ledger, state, table.id, db.ledger.head.log_end(table.id))
+
+
+def test_landings_become_one_segment_with_the_same_changes_in_the_same_order(
+    db: PureDatabase,
+) -> None:
+    table = db.create_table()
+    view = db.create_view("v", table)
+    land(db, table, 0, TAIL_SEGMENTS)
+    before = rows_of_log(db, share_of(db, table))
+    contents = db.rows(view.id)
+    assert len(share_of(db, table).segments) == TAIL_SEGMENTS
+    db.compaction.run()
+    (segment,) = share_of(db, table).segments
+    assert segment.file.footer
+    assert rows_of_log(db, share_of(db, table)) == before
+    assert db.rows(view.id) == contents
+    assert db.ledger.log_merges.counts() == {table.id: 1}
+    land(db, table, 1000, 3)
+    assert len(rows_of_log(db, share_of(db, table))) == TAIL_SEGMENTS + 3
+    assert db.rows(view.id) == _counts(rows_of_log(db, share_of(db, table)))
+
+
+def _counts(rows: list[tuple[int, int]]) -> Counter[tuple[int, int]]:
+    return Counter(Counter(g for _, g in rows).items())
+
+
+def test_the_files_of_merged_segments_are_deleted_and_nothing_else_stays_of_them(
+    db: PureDatabase,
+) -> None:
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    (pack,) = files(db)
+    db.compaction.run()
+    db.compaction.run()  # a state that the first pass found may have been held
+    assert files(db) == {share_of(db, table).segments[0].file.name}
+    assert pack not in db.ledger.files.known().segments
+    land(db, table, 500, 1)
+    assert len(files(db)) == 2
+
+
+def test_a_reader_in_the_middle_reads_the_former_files_until_it_ends(db: PureDatabase) -> None:
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    share = share_of(db, table)
+    read = EmbeddedLog().read(db.directory / "log", share, ROW, offsets=True)
+    first = next(read)
+    for _ in range(3):
+        db.compaction.run()
+    assert len(files(db)) == 2
+    assert first.num_rows + sum(batch.num_rows for batch in read) == TAIL_SEGMENTS
+    assert rows_of_log(db, share) == rows_of_log(db, share_of(db, table))
+    del share, read, first
+    gc.collect()
+    db.compaction.run()
+    assert len(files(db)) == 1
+
+
+def test_a_state_that_is_held_holds_the_files_of_its_logs(db: PureDatabase) -> None:
+    """A job of Spark, or another process, was given segments that no object here names."""
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    state = db.loop.published.current
+    for _ in range(3):
+        db.compaction.run()
+    assert len(files(db)) == 2
+    del state
+    db.compaction.run()
+    assert len(files(db)) == 1
+
+
+def test_what_epochs_have_not_read_is_not_merged(db: PureDatabase) -> None:
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    for k in range(TAIL_SEGMENTS):
+        db.append(table, [(10_000 + k, 0, 1)])
+    db.compaction.run()
+    sizes = [s.range.rows for s in share_of(db, table).segments]
+    assert sizes == [TAIL_SEGMENTS, *[1] * TAIL_SEGMENTS]
+
+
+def test_a_segment_is_written_while_others_of_its_file_are_merged(db: PureDatabase) -> None:
+    """It is in a file whose other segments are in use no longer: the ledger does not name it yet."""
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    (written,) = db.segments.write([pa.table({"k": [1], "g": [1], "__weight": [1]})])
+    for _ in range(3):
+        db.compaction.run()
+    assert not isinstance(written, Exception)
+    db.ledger.log.append(table.id, written)
+    db.segments.settle([written])
+    assert open_segment(db.directory / "log", written).num_rows == 1
+    db.compaction.run()
+    assert open_segment(db.directory / "log", written).num_rows == 1
+    assert written.name in db.ledger.files.known().segments
+
+
+def test_a_log_at_rest_is_merged_with_fewer_landings(db: PureDatabase) -> None:
+    table = db.create_table()
+    land(db, table, 0, RESTING_SEGMENTS)
+    db.compaction.run()
+    assert len(share_of(db, table).segments) == RESTING_SEGMENTS
+    db.compaction.run(RESTING_SEGMENTS)
+    assert len(share_of(db, table).segments) == 1
+
+
+def test_a_database_that_was_opened_merges_what_earlier_processes_have_left(
+    tmp_path: Path,
+) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    before = rows_of_log(db, share_of(db, table))
+    db.close()
+    db = PureDatabase(tmp_path)
+    db.compaction.run()
+    assert len(share_of(db, table).segments) == 1
+    assert rows_of_log(db, share_of(db, table)) == before
+    db.close()
+
+
+def test_many_landings_leave_few_files_and_few_rows_in_the_ledger(db: PureDatabase) -> None:
+    table = db.create_table()
+    for n in range(40):
+        for _ in range(50):
+            rows = pa.table({"k": [n, n + 1], "g": [1, 2], "__weight": [1, 1]})
+            db.appender.append(Append(table.id, rows))
+        while db.loop.advance() is not None:
+            pass
+        db.compaction.run()
+    db.compaction.run()
+    share = share_of(db, table)
+    assert share.end == 4_000
+    assert len(share.segments) <= TAIL_SEGMENTS + 8
+    assert db.ledger.log_merges.counts() == {table.id: len(share.segments)}
+    assert len(files(db)) <= 12
+    assert not db.ledger.violations()
+    read = read_range(db.directory / "log", share.segments, Offset(0), share.end, ["k"])
+    assert [k for batch in read for k in batch["k"].to_pylist()] == [
+        k for n in range(40) for _ in range(50) for k in (n, n + 1)
+    ]
+
+
+def test_a_share_says_nothing_of_holds_to_other_processes(db: PureDatabase) -> None:
+    table = db.create_table()
+    land(db, table, 0, 1)
+    share = log_share(db.ledger, table.id, Offset(0), Offset(1))
+    assert share.segments[0].hold is not None
+    pickled = pickle.dumps(share)
+    assert pickle.loads(pickled).segments[0].hold is None  # noqa: S301
+    assert copy.deepcopy(share).segments[0].hold is None
+    assert share == LogShare(
+        (
+            Segment(
+                table.id,
+                OffsetRange(Offset(0), Offset(1)),
+                share.segments[0].file,
+                share.segments[0].appended_at,
+            ),
+        ),
+        Offset(0),
+        Offset(1),
+    )
