@@ -6,17 +6,30 @@ import copy
 import gc
 import pickle
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from headrace.ledger import OffsetRange, Segment
-from headrace.log import Append, EmbeddedLog, LogShare, open_segment, read_range
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Ledger, LedgerCopy, OffsetRange, Segment
+from headrace.log import (
+    Append,
+    EmbeddedLog,
+    LogShare,
+    appended_at,
+    appended_by,
+    forget_segments,
+    open_segment,
+    read_range,
+)
 from headrace.log.merging import TAIL_SEGMENTS
 from headrace.runtime.log_merging import RESTING_SEGMENTS
 from headrace.runtime.shares import log_share, whole_log
 from headrace.types import Offset
+from runtime.crashing import Crash, Faults
 from runtime.pure import ROW, PureDatabase
 
 if TYPE_CHECKING:
@@ -46,6 +59,11 @@ def land(db: PureDatabase, table: Table, first: int, count: int) -> None:
         db.append(table, [(k, k % 7, 1)])
     while db.loop.advance() is not None:
         pass
+
+
+def compact(db: PureDatabase, times: int) -> None:
+    for _ in range(times):
+        db.compaction.run()
 
 
 def files(db: PureDatabase) -> set[str]:
@@ -101,8 +119,7 @@ def test_a_reader_in_the_middle_reads_the_former_files_until_it_ends(db: PureDat
     share = share_of(db, table)
     read = EmbeddedLog().read(db.directory / "log", share, ROW, offsets=True)
     first = next(read)
-    for _ in range(3):
-        db.compaction.run()
+    compact(db, 3)
     assert len(files(db)) == 2
     assert first.num_rows + sum(batch.num_rows for batch in read) == TAIL_SEGMENTS
     assert rows_of_log(db, share) == rows_of_log(db, share_of(db, table))
@@ -117,8 +134,7 @@ def test_a_state_that_is_held_holds_the_files_of_its_logs(db: PureDatabase) -> N
     table = db.create_table()
     land(db, table, 0, TAIL_SEGMENTS)
     state = db.loop.published.current
-    for _ in range(3):
-        db.compaction.run()
+    compact(db, 3)
     assert len(files(db)) == 2
     del state
     db.compaction.run()
@@ -140,8 +156,7 @@ def test_a_segment_is_written_while_others_of_its_file_are_merged(db: PureDataba
     table = db.create_table()
     land(db, table, 0, TAIL_SEGMENTS)
     (written,) = db.segments.write([pa.table({"k": [1], "g": [1], "__weight": [1]})])
-    for _ in range(3):
-        db.compaction.run()
+    compact(db, 3)
     assert not isinstance(written, Exception)
     db.ledger.log.append(table.id, written)
     db.segments.settle([written])
@@ -217,3 +232,109 @@ def test_a_share_says_nothing_of_holds_to_other_processes(db: PureDatabase) -> N
         Offset(0),
         Offset(1),
     )
+
+
+@pytest.mark.parametrize(
+    "stage",
+    ["log merged", "segments exchanged", "before commit", "after commit", "log exchanged", "swept"],
+)
+def test_a_merge_that_crashes_is_made_whole_or_not_at_all_and_leaves_no_file(
+    tmp_path: Path, stage: str
+) -> None:
+    faults = Faults()
+    db = PureDatabase(tmp_path, faults)
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    before = rows_of_log(db, share_of(db, table))
+    faults.stage = stage
+    with pytest.raises(Crash):
+        compact(db, 3)
+    db.close()
+    forget_segments()
+    db = PureDatabase(tmp_path)
+    assert rows_of_log(db, share_of(db, table)) == before
+    assert not db.ledger.violations()
+    assert files(db) <= db.ledger.files.known().segments, "what is not named was swept"
+    compact(db, 3)
+    assert rows_of_log(db, share_of(db, table)) == before
+    assert len(share_of(db, table).segments) == 1
+    assert len(files(db)) == 1
+    db.close()
+
+
+def test_who_is_overtaken_while_merging_changes_nothing(tmp_path: Path) -> None:
+    def overtake(stage: str) -> None:
+        if stage == "log merged" and not others:
+            others.append(PureDatabase(tmp_path))
+            others[0].compaction.run()
+
+    others: list[PureDatabase] = []
+    db = PureDatabase(tmp_path, overtake)
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    before = rows_of_log(db, share_of(db, table))
+    with pytest.raises(HeadraceError, match="another process took over"):
+        db.compaction.run()
+    (other,) = others
+    assert rows_of_log(other, share_of(other, table)) == before
+    assert len(share_of(other, table).segments) == 1
+    compact(other, 3)
+    assert files(other) == other.ledger.files.known().segments
+    assert rows_of_log(other, share_of(other, table)) == before
+    other.close()
+    db.close()
+
+
+@pytest.mark.parametrize("damaged", ["torn", "changed"])
+def test_a_damaged_small_segment_is_not_merged_and_is_still_named(
+    db: PureDatabase, damaged: str
+) -> None:
+    table = db.create_table()
+    land(db, table, 0, TAIL_SEGMENTS)
+    (pack,) = files(db)
+    path = db.directory / "log" / pack
+    whole = path.read_bytes()
+    at = share_of(db, table).segments[100].file.position + 300
+    path.write_bytes(whole[:at] if damaged == "torn" else whole[:at] + b"~~~~" + whole[at + 4 :])
+    forget_segments()
+    with pytest.raises(HeadraceError) as caught:
+        db.compaction.run()
+    assert caught.value.code is Code.CORRUPT
+    assert pack in caught.value.primary
+    assert files(db) == {pack}
+    assert len(share_of(db, table).segments) == TAIL_SEGMENTS
+    path.write_bytes(whole)
+    assert len(rows_of_log(db, share_of(db, table))) == TAIL_SEGMENTS
+
+
+def test_a_branch_of_an_epoch_has_the_first_changes_of_a_merged_segment(
+    tmp_path: Path,
+) -> None:
+    seconds = [1000.0]
+    db = PureDatabase(tmp_path, clock=lambda: seconds[0])
+    table = db.create_table()
+    epochs = []
+    for k in range(TAIL_SEGMENTS):
+        seconds[0] += 1
+        land(db, table, k, 1)
+        epochs.append(db.ledger.head.epoch)
+    db.loop.settings = replace(db.loop.settings, history_epochs=1000)
+    db.compaction.run()
+    (segment,) = share_of(db, table).segments
+    expected = rows_of_log(db, share_of(db, table))
+    copy_ = tmp_path / "copy.db"
+    db.ledger.copy_to(copy_)
+    with LedgerCopy(copy_).changing() as change:
+        change.rewind(epochs[99], partial(appended_by, tmp_path / "log"))
+    with Ledger.open(copy_) as rewound:
+        rewound.acquire()
+        assert rewound.head.log_end(table.id) == 100
+        (cut,) = rewound.log.segments(table.id, Offset(0), Offset(100))
+        assert cut.file.rows == 100
+        assert rows_of_log(db, LogShare((cut,), Offset(0), Offset(100))) == expected[:100]
+        assert not rewound.violations()
+    assert [appended_by(tmp_path / "log", segment, 1000.0 + n) for n in (0, 1, 100, 999)] == [
+        *(0, 1, 100, TAIL_SEGMENTS)
+    ]
+    assert appended_at(tmp_path / "log", [segment], Offset(41)) == 1042.0
+    db.close()

@@ -15,13 +15,16 @@ from headrace.ledger.log import Logs
 from headrace.ledger.spines import Spines
 from headrace.ledger.transactions import Transactions
 from headrace.log import writer
+from headrace.log.merging import Merged
+from headrace.runtime import log_merging
 from headrace.runtime.beside import SetSteps
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.connected import Parting
 from headrace.runtime.deliveries import Delivery
 from headrace.runtime.epoch import EpochLoop
+from headrace.runtime.log_merging import LogMerging
 from headrace.runtime.published import Publisher
-from headrace.spine import mounts, pack
+from headrace.spine import ChecksummedFile, mounts, pack
 from simulation.histories import History, Step
 from simulation.points import (
     COMMIT,
@@ -35,10 +38,12 @@ from simulation.points import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import pytest
 
+    from headrace.ledger import Segment
     from headrace.ledger.store import UnacknowledgedError
     from headrace.types import ArrangementId, Epoch
 
@@ -232,7 +237,42 @@ _BESIDE: Final = Step("begin_beside", {"wide": "t", "narrow": "u", "given": [(1,
 _END: Final = Step("end_beside", {"index": 0})
 _AGED: Final = (_GO_ON, _COMPACT, _GO_ON)
 
+
+def _released(merging: LogMerging) -> None:
+    for each in merging._replaced:
+        merging.held.let_go(each.hold)
+    merging._replaced = []
+
+
+_MERGED: Final = (_WRITE, _EPOCH, Step("write", {"given": [(3, 2, 1)]}), _EPOCH)
+
+
+def _merged_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = log_merging.merged
+
+    def merged(directory: Path, segments: Sequence[Segment], pause: Any) -> Iterator[Merged]:
+        for found in real(directory, list(reversed(segments)), pause):
+            yield Merged(tuple(segments), found.file)
+
+    monkeypatch.setattr(log_merging, "merged", merged)
+
+
 DEFECTS: Final = (
+    Defect(
+        "a merged segment is named that is not synced",
+        _patched(ChecksummedFile, "sync", _nothing),
+        _history("disk", *_MERGED, _with(Step("compact", {}), "log exchanged", LOSES_MACHINE)),
+    ),
+    Defect(
+        "files of merged segments are not held for readers",
+        _patched(LogMerging, "release", _released),
+        _history("disk", *_MERGED, Step("begin_to_read", {}), Step("compact", {})),
+    ),
+    Defect(
+        "changes are merged in another order",
+        _merged_in_reverse,
+        _history("disk", *_MERGED, Step("compact", {})),
+    ),
     Defect(
         "a run is named that the store does not have",
         _never_put,
@@ -301,7 +341,7 @@ DEFECTS: Final = (
         _history(
             "store",
             *_AGED,
-            _COMPACT._replace(troubles=tuple(Trouble(COMMIT, count, CRASHES) for count in (2, 3))),
+            _COMPACT._replace(troubles=tuple(Trouble(COMMIT, count, CRASHES) for count in (3, 4))),
         ),
     ),
     Defect(

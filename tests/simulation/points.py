@@ -15,6 +15,7 @@ STAGES: Final = (
     *("step", "stepped", "commit", "after commit", "publish"),
     *("fill", "catch up", "take over", "refresh", "refreshed", "refresh follows"),
     *("replace", "replaced", "merged", "swept", "sink", "sink written"),
+    *("log merged", "log exchanged"),
 )
 """The stages of the runtime at which something else may happen: in all others, a transaction is open,
 for whose end others wait."""

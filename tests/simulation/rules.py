@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.errors import Code, HeadraceError
 from headrace.spine import mounts
 from simulation.points import BEGIN, COMMIT
-from simulation.world import BUNDLES
+from simulation.world import BUNDLES, TAIL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,7 +126,7 @@ def another_takes_over_and_goes_on(world: World) -> None:
         world.take_over()
         world.append(world.process, _given(world))
         world.db.loop.advance()
-        world.db.compaction.run()
+        world.db.compaction.run(TAIL)
 
 
 @happening
@@ -153,7 +153,7 @@ def a_delivery(world: World) -> None:
 
 @happening
 def a_compaction(world: World) -> None:
-    world.db.compaction.run()
+    world.db.compaction.run(TAIL)
 
 
 @happening
@@ -251,14 +251,23 @@ def deliver(world: World) -> None:
 
 @rule(
     6,
-    ("merged", "swept", "put runs", "delete runs", "delete log", "fetch", *COMMITTING),
+    (
+        *("merged", "swept", "put runs", "delete runs", "delete log", "fetch", *COMMITTING),
+        *("log merged", "segments exchanged", "log exchanged", "put log"),
+    ),
     meanwhile=(
         *_TAKEN_OVER,
         *("a_write", "an_epoch", "a_step_beside", "a_delivery", "an_upload"),
     ),
 )
 def compact(world: World) -> None:
-    world.db.compaction.run()
+    world.db.compaction.run(TAIL)
+
+
+@rule(2, ())
+def begin_to_read(world: World) -> None:
+    """Ask for all changes of the log; they are read after each of the next steps."""
+    world.begin_to_read()
 
 
 @rule(
@@ -423,7 +432,7 @@ _OF_ZOMBIES: Final[dict[str, Callable[[Process, World, list[Change]], Any]]] = {
     "epoch": lambda zombie, _world, _given: zombie.db.loop.advance(),
     "end beside": lambda zombie, _world, _given: zombie.end_step(),
     "write": _zombie_writes,
-    "compact": lambda zombie, _world, _given: zombie.db.compaction.run(),
+    "compact": lambda zombie, _world, _given: zombie.db.compaction.run(TAIL),
     "deliver": lambda zombie, _world, _given: zombie.delivery.advance(),
     "upload": lambda zombie, _world, _given: _upload(zombie),
     "fill": lambda zombie, world, _given: zombie.db.create_view("of a zombie", world.table),

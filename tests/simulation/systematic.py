@@ -57,6 +57,7 @@ STANDARD: Final = (
     Step("refresh", {"which": 7}),
     Step("write", {"given": _FIRST}),
     Step("epoch", {}),
+    Step("begin_to_read", {}),
     Step("compact", {}),
     Step("go_on", {"number": 4, "given": _MORE}),
     Step("upload", {}),

@@ -21,15 +21,18 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from headrace.catalog import RefreshKind, RefreshPolicy, Sink, Table, View
 from headrace.errors import Code, HeadraceError
+from headrace.log import EmbeddedLog, LogShare
 from headrace.log.segments import forget_segments
 from headrace.objects.bundles import bundle_of, object_of
 from headrace.runtime.beside import SetSteps
 from headrace.spine import forget_runs, mounts
-from headrace.types import Epoch, rows_of
+from headrace.types import Epoch, Offset, rows_of
 from runtime.crashing import Crash, counted, table_after
-from runtime.pure import QUERIES, Outside, PureDatabase, PureRunner
+from runtime.pure import QUERIES, ROW, Outside, PureDatabase, PureRunner
 from simulation.disk import Disk, simulated_disk
 from simulation.points import CRASHES, LOSES_MACHINE, Life, Points
 from simulation.quick import opened
@@ -58,6 +61,10 @@ LAGGING: Final = ("late", "later", "top")
 """The views that are refreshed by hand."""
 FANOUT: Final = 3
 """How many runs of similar size are merged: few, so that short histories have merges."""
+TAIL: Final = 2
+"""How many landings are merged."""
+_READS: Final = 6
+"""After so many steps, changes that somebody asked for have been read."""
 HISTORY_EPOCHS: Final = 2
 """How many epochs before the last can be read, if nothing needs more."""
 _ENDS_COMPACTED: Final = 4
@@ -81,6 +88,9 @@ class Process:
     machine: Path
     delivery: Delivery
     filling: list[Fill] = field(default_factory=list)
+    reading: LogShare | None = None
+    left: int = 0
+    """After how many steps nobody reads that any longer."""
     steps: list[Callable[[], None]] = field(default_factory=list)
     """The wide steps that have begun beside epochs, each with all that is left of it."""
 
@@ -466,6 +476,7 @@ class World:
         ends = {name: self.log_end(name) for name in written}
         assert ends == written, "what was acknowledged is written, and no more"
         self._check_forgotten()
+        self._read_on()
         state, process = self.db.loop.published.current, self.process
         now = (self.version(), id(process), id(state))
         if now == self.checked:
@@ -476,6 +487,7 @@ class World:
             self.read.clear()
             self.past.clear()
         self._check_tables()
+        self._check_log()
         if "late" in self.ids:
             self._check_what_lags()
         self._check_the_sink()
@@ -496,7 +508,8 @@ class World:
 
     def _named(self, folder: str) -> set[str]:
         """Return the files of a folder that the ledger names."""
-        query = {"runs": "SELECT pack FROM runs", "log": "SELECT file FROM segments"}[folder]
+        of_log = "SELECT file FROM segments UNION SELECT file FROM replaced_files"
+        query = {"runs": "SELECT pack FROM runs", "log": of_log}[folder]
         return {name for (name,) in self.truth.execute(query)}
 
     def _small(self, folder: str) -> set[str]:
@@ -560,6 +573,37 @@ class World:
             wanted = Counter([(key, rows[key])] if key in rows else [])
             assert self.db.by_key(ids["t"], key) == wanted, "a lookup by key"
 
+    def begin_to_read(self) -> None:
+        """Ask for all changes of the log, as a reader that takes a while."""
+        log = self.db.ledger.log
+        end = self.db.ledger.head.log_end(self.table.id)
+        segments = log.segments(self.table.id, Offset(0), end)
+        self.process.reading, self.process.left = LogShare(segments, Offset(0), end), _READS
+
+    def _read_on(self) -> None:
+        """Demand that changes that the process has asked for before can be read."""
+        process = self.process
+        if process.reading is None:
+            return
+        forget_segments()  # they are not in memory
+        share = process.reading
+        assert self._changes(share) == self.log[: share.end], "a reader in the middle"
+        process.left -= 1
+        if not process.left:
+            process.reading = None
+
+    def _check_log(self) -> None:
+        ledger = self.db.ledger
+        end = ledger.head.log_end(self.ids["t"])
+        segments = ledger.log.segments(self.ids["t"], Offset(0), end)
+        assert self._changes(LogShare(segments, Offset(0), end)) == self.log[:end], "the log"
+
+    def _changes(self, share: LogShare) -> list[Change]:
+        read = EmbeddedLog().read(self.process.machine / "log", share, ROW, offsets=True)
+        found = [row for batch in read for row in zip(*map(pa.Array.to_pylist, batch), strict=True)]
+        assert [at for *_, at in found] == list(range(share.end))
+        return [(k, g, weight) for k, g, weight, _ in found]
+
     def _check_what_lags(self) -> None:
         state, ids = self.db.loop.published.current, self.ids
         late, later = state.lagging[ids["late"]], state.lagging[ids["later"]]
@@ -599,7 +643,7 @@ class World:
         self.settle()
         self.check()
         if self.seed % _ENDS_COMPACTED == 0:
-            self.db.compaction.run()
+            self.db.compaction.run(TAIL)
             self.past.clear()
             self.check()
             assert self.db.ledger.violations() == {}

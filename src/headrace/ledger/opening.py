@@ -29,7 +29,6 @@ from headrace.ledger.ledger import Ledger, uninterrupted
 from headrace.ledger.modes import MissingLedgerError, Mode
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.sqlite import orphan_in
-from headrace.ledger.writers import refuses
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:

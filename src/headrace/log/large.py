@@ -115,6 +115,7 @@ class LargeWriter:
 
     def __exit__(self, *_: object) -> None:
         if not self._finished:
+            self._parquet.is_open = False  # it would write its footer
             self._file.close()
             mounts.discard(self._directory, [self._path.name])
 

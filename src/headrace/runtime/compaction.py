@@ -2,8 +2,9 @@
 
 A pass retires events whose retention is over, merges segments of logs and runs that are due, stops
 keeping epochs older than the configured history, and deletes the files that no readable epoch
-needs. Between passes, segments and runs of what has changed are merged. At rest, once no epoch is made for a while, all that can be is
-made small: state of operators, packs that are mostly dead, and the ledger itself.
+needs. Between passes, segments and runs of what has changed are merged. At rest, once no epoch is
+made for a while, all that can be is made small: state of operators, packs that are mostly dead, and
+the ledger itself.
 
 It does not change any readable contents, so it can run at any time; a run that a step in progress
 reads is not deleted before that step's epoch.
