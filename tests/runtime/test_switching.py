@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headrace.ledger.log_merges import Landed
 from headrace.runtime.beside import SetSteps
 from headrace.runtime.pump import Pump
 from headrace.runtime.switching import QuickSwitching
@@ -48,7 +49,8 @@ class Idle:
         self.published = self.retirement = self
         self.streams, self.beside = (), SetSteps(0)
         self.waits: list[float | None] = []
-        self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}, epoch=0))
+        log = SimpleNamespace(landed=Landed())
+        self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}, epoch=0), log=log)
 
     def advance(self, **_: bool) -> None:
         return None

@@ -254,8 +254,10 @@ class Logs:
     ) -> tuple[Segment, ...]:
         """Return the segments that begin a correction in the offsets ``[first, end)``, in order."""
         wanted = {"its_relation": relation, "first": first, "end": end}
+        hold = self.holds.new()
         with self._transactions.reading() as connection:
-            return tuple(map(_segment, connection.execute(_SELECT_CORRECTIONS, wanted)))
+            rows = connection.execute(_SELECT_CORRECTIONS, wanted)
+            return tuple(segment_of(row, amends=True, hold=hold) for row in rows)
 
     def count(self, relation: RelationId, first: Offset, end: Offset) -> int:
         """Return the number of segments that begin in the offsets ``[first, end)``."""

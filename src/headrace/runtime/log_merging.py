@@ -93,7 +93,7 @@ class LogMerging:
         current = self.loop.published.current
         if any(current in each.states for each in self._replaced):
             del current
-            with self.loop.exclusive():
+            with self.loop.between():
                 pass  # the state is published again: who reads the former one holds that
         left = []
         for each in self._replaced:
