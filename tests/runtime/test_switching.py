@@ -102,7 +102,9 @@ class Waiting(threading.Event):
 def test_no_thread_of_an_idle_pump_wakes_by_itself(monkeypatch) -> None:
     loop = Idle()
     monkeypatch.setattr("headrace.runtime.pump.Refreshes", lambda _loop: loop)
-    pump = Pump(loop, SimpleNamespace(run=loop.run, retirement=loop))
+    pump = Pump(
+        loop, SimpleNamespace(run=loop.run, retirement=loop, logs=SimpleNamespace(begin=loop.run))
+    )
     pump._arrived, pump._due = Waiting(loop.waits), Waiting(loop.waits)
     pump.start()
     assert pump._due.asked.wait(30)
