@@ -217,7 +217,7 @@ def test_a_filter_of_offsets_lists_only_their_segments(landed: Landed) -> None:
 
 def test_a_filter_of_offsets_opens_their_segments_and_corrections(tmp_path: Path) -> None:
     events = events_of(tmp_path, written(tmp_path, [*[1] * 20, {3: 1, 9: 1}, 2]), 0, 26)
-    assert events.opened(between(5, 6, OFFSET), 10) == 3
+    assert events.opened(between(5, 6, OFFSET)) == 3
     found = events.where(between(8, 9, OFFSET), 10, ["N", OFFSET])
     assert found is not None
     assert found.to_pylist() == [{"N": 8, OFFSET: 8}, {"N": 21, OFFSET: 9}]
