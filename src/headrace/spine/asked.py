@@ -27,7 +27,7 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CountedRuns:
     """The runs that rows are read from, and what counts them."""
 
     layout: Layout
@@ -50,7 +50,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedRows:
     """Keys whose first rows are asked for, by ascending hash.
 
     ``order`` is the order of the keys by hash; None if they were sorted. ``within`` are the
@@ -80,13 +80,13 @@ class Asked:
             return self.keys
         return [values.take(pa.array(pending)) for values in self.keys]
 
-    def read(self, source: Source, pending: Ints, most: int) -> Heads:
+    def read(self, source: CountedRuns, pending: Ints, most: int) -> Heads:
         """Return the first rows of the keys at some positions."""
         since = None if self.since is None else self.since[pending]
         return source.first(self.hashes[pending], most, since)
 
 
-def answered(source: Source, asked: Asked) -> Ranked:
+def answered(source: CountedRuns, asked: AskedRows) -> Ranked:
     """Return the first rows of each key; if those read at first are too few, twice as many."""
     found, most, pending = Ranked.none(source.layout), asked.most, asked.within
     while len(pending):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine.asked import Asked, Reads, Source, answered
+from headrace.spine.asked import AskedRows, CountedRuns, Reads, answered
 from headrace.spine.blocks import in_blocks_of_runs
 from headrace.spine.first_rows import (
     FIRST_READ,
@@ -262,7 +262,7 @@ class Spine:
         asked = self._asked(hashes, keys, count, rank)
         if since is not None:
             asked = replace(asked, since=since if asked.order is None else since[asked.order])
-        return answered(Source(self.layout, self.runs, self.reads), asked)
+        return answered(CountedRuns(self.layout, self.runs, self.reads), asked)
 
     def rows_between(
         self, hashes: Ints, keys: Sequence[pa.Array], lows: Ints, highs: Ints
@@ -348,16 +348,16 @@ class Spine:
         Those of one hash have at least ``count`` copies, unless it has fewer, or more rows have to
         be read.
         """
-        source = Source(self.layout, self.runs, self.reads)
+        source = CountedRuns(self.layout, self.runs, self.reads)
         return source.first(hashes, min(count + 1, FIRST_READ))
 
-    def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> Asked:
+    def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> AskedRows:
         order, hashes = _ascending(hashes)
         if order is not None:
             keys = [values.take(pa.array(order)) for values in keys]
         start, stop = self._within(hashes)
         pending = np.arange(start, max(start, stop))
-        return Asked(hashes, keys, order, pending, count, rank)
+        return AskedRows(hashes, keys, order, pending, count, rank)
 
     def scan(
         self,
