@@ -328,7 +328,7 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             calls = ", ".join(call.text for call in node.plan.functions)
             kind = type(node.operator).__name__.replace("Global", "Group")
             stored = "; rows are not stored" if _only_sessions(node) else ""
-            return f"{kind} by ({by}): {calls or 'distinct keys'}{stored}"
+            return f"{kind} by ({by}): {calls or 'distinct keys'}{_ties(node.plan)}{stored}"
         case First():
             by = ", ".join(e.text for e in node.plan.keys)
             order = ", ".join(
