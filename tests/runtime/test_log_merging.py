@@ -151,6 +151,17 @@ def test_what_epochs_have_not_read_is_not_merged(db: PureDatabase) -> None:
     assert sizes == [TAIL_SEGMENTS, *[1] * TAIL_SEGMENTS]
 
 
+def test_a_log_that_was_not_read_far_enough_is_looked_at_again_soon(db: PureDatabase) -> None:
+    table = db.create_table()
+    for k in range(TAIL_SEGMENTS):
+        db.append(table, [(k, 0, 1)])
+    db.compaction.run()
+    assert len(share_of(db, table).segments) == TAIL_SEGMENTS
+    land(db, table, 1000, TAIL_SEGMENTS // 2)
+    db.compaction.run()
+    assert len(share_of(db, table).segments) == 1
+
+
 def test_a_segment_is_written_while_others_of_its_file_are_merged(db: PureDatabase) -> None:
     """It is in a file whose other segments are in use no longer: the ledger does not name it yet."""
     table = db.create_table()

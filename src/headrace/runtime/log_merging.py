@@ -82,10 +82,14 @@ class LogMerging:
         for relation in self.loop.ledger.log.landed.take(tail):
             if relation not in self.loop.ledger.head.ends:
                 continue  # it was dropped
+            before = count
             while found := self._merge(relation, pause, tail):
                 count += found
                 if self.loop.closing.is_set():
                     return count
+            if count == before and tail == TAIL_SEGMENTS:
+                # Epochs have not read enough of it yet.
+                self.loop.ledger.log.landed.add(relation, TAIL_SEGMENTS // 2)
         return count
 
     def release(self) -> None:
