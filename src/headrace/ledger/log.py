@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import loads, rejects, schema
 from headrace.ledger.driver_statement import DriverStatement
-from headrace.ledger.log_merges import Holds, Landed, segment_of
+from headrace.ledger.holds import Holds
+from headrace.ledger.log_merges import Landed, segment_of
 from headrace.ledger.records import (
     AppendRecord,
     Correction,
@@ -28,7 +29,8 @@ from headrace.types import Offset, RelationId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headrace.ledger.records import LoadProgress, ProducerPosition, ReadHold, Reject
+    from headrace.ledger.holds import ReadHold
+    from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
     from headrace.ledger.transactions import Transactions, WriteTransaction
     from headrace.ledger.written_files import FileKey
 

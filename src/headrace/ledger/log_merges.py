@@ -10,19 +10,19 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
 
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
-from headrace.ledger.records import OffsetRange, ReadHold, Retired, Segment, SegmentFile
+from headrace.ledger.records import OffsetRange, Retired, Segment, SegmentFile
 from headrace.spine.mounts import SEGMENTS
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.ledger.holds import ReadHold
     from headrace.ledger.transactions import Transactions
 
 _LIVE = schema.objects.c.dropped_epoch.is_(None)
@@ -34,26 +34,6 @@ class LoggedSegment(NamedTuple):
     segment: Segment
     begun_at: float
     known: Retired
-
-
-@dataclass(slots=True)
-class Holds:
-    """What this process has read of the ledger that names segments, and still uses. Thread-safe."""
-
-    _alive: WeakSet[ReadHold] = field(default_factory=WeakSet)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def new(self) -> ReadHold:
-        """Return one for segments that are read now."""
-        hold = ReadHold()
-        with self._lock:
-            self._alive.add(hold)
-        return hold
-
-    def alive(self) -> WeakSet[ReadHold]:
-        """Return those in use now; it is empty once none of them is any more."""
-        with self._lock:
-            return self._alive.copy()
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from headrace.types import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.ledger.holds import ReadHold
     from headrace.spine import Place, RunFile
 
 NO_EPOCH = Epoch(-1)
@@ -57,30 +58,13 @@ class OffsetRange:
         return self.end - self.first
 
 
-class ReadHold:
-    """Lives as long as something that this process has read of the ledger is in use.
-
-    Copies, and what other processes are given, hold nothing.
-    """
-
-    __slots__ = ("__weakref__",)
-
-    def __deepcopy__(self, _known: object) -> None:
-        """Return nothing."""
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """Become nothing in another process."""
-        return type(None), ()
-
-
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
     """A part of a file of the log, written and synced, not yet named by the ledger.
 
     It begins at ``position`` in the file, and ``checksum`` is that of its ``bytes``. ``bounds`` are
     those of its columns' values, to be stored: what is read of the ledger has them apart. A large
-    one (:mod:`headrace.log.large`) also has the checksum of its ``footer``. It may have more rows
-    than ``rows``, which are its first ones then.
+    one (:mod:`headrace.log.large`) has the checksum of its ``footer``; ``rows`` may be its first.
     """
 
     name: str
@@ -98,9 +82,8 @@ class Segment:
 
     Adjacent segments that were appended together, and so are read by one epoch, have the same.
 
-    If it ``amends`` earlier events, it is one correction of them. A merged segment counts as
-    appended with its last change. While a segment that was read of the ledger is in use, its
-    ``hold`` is: the file is not deleted.
+    If it ``amends`` earlier events, it is one correction of them. A merged one counts as appended
+    with its last change. While one that was read of the ledger is in use, its ``hold`` keeps it.
     """
 
     relation: RelationId

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weakref import WeakSet
 
     from headrace.ledger import LoggedSegment, Segment
-    from headrace.ledger.records import ReadHold
+    from headrace.ledger.holds import ReadHold
     from headrace.log.merging import Merged
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.held_files import HeldFiles, Hold
