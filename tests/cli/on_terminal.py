@@ -16,5 +16,6 @@ if __name__ == "__main__":
     kind, *arguments = sys.argv[1:]
     if kind == "fake":
         # The fake waits for Ctrl-C as a subscription does, a moment at a time.
-        sys.exit(main(arguments, lambda *_: FakeDatabase(at_end=lambda: time.sleep(0.01))))
+        database = FakeDatabase(at_end=lambda: time.sleep(0.01))
+        sys.exit(main(arguments, lambda *_, **_how: database))
     sys.exit(main(arguments))

@@ -275,7 +275,7 @@ def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> N
 def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None:
     text = (
         "import sys; from fake_database import FakeDatabase; from headrace.cli.command import main;"
-        "sys.exit(main(connect=lambda *_: FakeDatabase()))"
+        "sys.exit(main(connect=lambda *_, **_how: FakeDatabase()))"
     )
     reader, writer = os.pipe()
     os.close(reader)

@@ -212,6 +212,8 @@ class Outlived:
         """Stands for the lock of epochs."""
         return nullcontext()
 
+    between = exclusive
+
     def commit(self, _commit: object) -> Epoch:
         """Make an epoch in which nothing changes."""
         self.histories.change({})

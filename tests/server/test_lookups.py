@@ -324,6 +324,7 @@ def test_what_is_older_than_a_view_is_refused_with_its_name(client: Client):
 def test_a_lookup_does_not_wait_for_writes_that_wait_for_the_ledger(server: Served, client: Client):
     client.sql("CREATE TABLE waited (k INT PRIMARY KEY, v INT)")
     client.sql("INSERT INTO waited VALUES (1, 10)")
+    assert client.sql("SELECT v FROM waited").json["rows"] == [[10]]  # epochs have read it
     runner, ledger = server.server.service.runner, threading.Event()
     blocked = [runner._threads.submit(ledger.wait, 60) for _ in range(Limits().statements)]
     try:

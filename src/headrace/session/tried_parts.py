@@ -22,7 +22,7 @@ from headrace.statements.defining.candidate_sets import CandidateSets
 from headrace.types import BuildId, RelationId, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from headrace.catalog import Catalog, Stream
     from headrace.connectors import Given, NamedConnection, Reference
@@ -159,7 +159,7 @@ class TriedLoop:
         return self.published.current.stopped
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self, among: Collection[RelationId] | None = None) -> Iterator[None]:  # noqa: ARG002
         """Run a block; there are no epochs here."""
         yield
 
