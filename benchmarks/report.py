@@ -269,13 +269,19 @@ def _of_disk(found: dict[str, Any], parts: Sequence[str]) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def streams(found: dict[str, Any]) -> Table:
-    """Return a table of reads of a stream, beside the same reads as jobs of Spark."""
+def streams(found: dict[str, Any]) -> Iterator[Table]:
+    """Yield tables of reads of a stream: beside the same as jobs of Spark, and once merged."""
+    landed = f"{found['landings']:,} landings of one event, made in {found['landed_s']:.0f} s"
+    yield _reads(landed, found["queries"])
+    merged = f"after {found['replaced']:,} segments were merged in {found['merged_s']:.0f} s"
+    yield _reads(merged, found["after"])
+
+
+def _reads(title: str, reads: Sequence[dict[str, Any]]) -> Table:
     table = _table(
-        f"{found['landings']:,} landings of one event, made in {found['landed_s']:.0f} s",
-        ["read", "cold (ms)", "warm (ms)", "as a job (ms)", "segments opened", "bytes"],
+        title, ["read", "cold (ms)", "warm (ms)", "as a job (ms)", "segments opened", "bytes"]
     )
-    for each in found["queries"]:
+    for each in reads:
         job = "-" if each["job_ms"] is None else f"{each['job_ms']:,.0f}"
         times = (f"{each['cold_ms']:,.0f}", f"{each['warm_ms']:,.1f}", job)
         table.add_row(each["query"], *times, f"{each['segments']:,}", f"{each['bytes']:,}")

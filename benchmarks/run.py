@@ -257,7 +257,8 @@ def _of_repair(
     found: dict[str, Any] = {}
     if "streams" in parts:
         found["streams"] = _apart(streams.measure, DATA, landings)
-        console.print(report.streams(found["streams"]))
+        for table in report.streams(found["streams"]):
+            console.print(table)
     if "payledger" in parts:
         found["payledger"] = _apart(payledger.measure, DATA, events, partitions)
         console.print(report.payledger(found["payledger"]))

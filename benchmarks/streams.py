@@ -36,7 +36,11 @@ _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def measure(directory: Path, landings: int) -> dict[str, Any]:
-    """Return, of each query, milliseconds of each way, segments and bytes opened."""
+    """Return, of each query, milliseconds of each way, segments and bytes opened.
+
+    They are asked as the events have landed, with a job of Spark beside each, and once these are
+    merged.
+    """
     with (
         tempfile.TemporaryDirectory(dir=directory, prefix="database-") as folder,
         headrace.connect(folder, partitions=2, continuous=False) as db,
@@ -46,13 +50,19 @@ def measure(directory: Path, landings: int) -> dict[str, Any]:
         _land(db, landings)
         middle = _START + timedelta(seconds=landings // 2)
         low, high = (f"{t:%F %T}" for t in (middle, middle + timedelta(hours=1)))
+        landed = time.perf_counter() - started
+        texts = {name: text.format(low, high) for name, text in QUERIES.items()}
+        as_jobs = landings <= MOST_IN_JOBS
+        found = [{"query": n, **_read(db, text, as_job=as_jobs)} for n, text in texts.items()]
+        started = time.perf_counter()
+        merged = db.parts.pump.compaction.merge_logs()
         return {
             "landings": landings,
-            "landed_s": time.perf_counter() - started,
-            "queries": [
-                {"query": name, **_read(db, text.format(low, high), landings)}
-                for name, text in QUERIES.items()
-            ],
+            "landed_s": landed,
+            "queries": found,
+            "replaced": merged,
+            "merged_s": time.perf_counter() - started,
+            "after": [{"query": n, **_read(db, text)} for n, text in texts.items()],
         }
 
 
@@ -70,17 +80,17 @@ def _land(db: headrace.Database, landings: int) -> None:
         parts.ledger.log.append_all([AppendRecord(stream.id, file) for file in written])
 
 
-def _read(db: headrace.Database, text: str, landings: int) -> dict[str, Any]:
-    """Read a query in the way that it is read, and as a job of Spark."""
+def _read(db: headrace.Database, text: str, *, as_job: bool = False) -> dict[str, Any]:
+    """Read a query in the way that it is read, and perhaps as a job of Spark."""
     before = replace(SEGMENTS_READ)
     found, cold = _timed(lambda: db.sql(text).to_arrow())
     opened = {name: n - getattr(before, name) for name, n in asdict(SEGMENTS_READ).items()}
     warm = min(_timed(lambda: db.sql(text).to_arrow())[1] for _ in range(_RUNS))
     job = None
-    if landings <= MOST_IN_JOBS:
-        as_job, job = _timed(lambda: _by_spark(db, text))
-        if as_job.num_rows != found.num_rows:
-            message = f"{text}: {found.num_rows} rows, and {as_job.num_rows} as a job"
+    if as_job:
+        same, job = _timed(lambda: _by_spark(db, text))
+        if same.num_rows != found.num_rows:
+            message = f"{text}: {found.num_rows} rows, and {same.num_rows} as a job"
             raise ValueError(message)
     return {"cold_ms": cold, "warm_ms": warm, "job_ms": job, **opened}
 
