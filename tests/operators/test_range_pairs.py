@@ -179,3 +179,24 @@ def test_a_change_reads_the_rows_near_it_however_many_its_key_has(name: str) -> 
     for (rows, read), (as_many, more) in ((few_left, many_left), (few_right, many_right)):
         assert as_many == rows <= 10
         assert more <= 2 * read <= 120
+
+
+@pytest.mark.parametrize("name", ["nearest", "next"])
+@pytest.mark.parametrize("many", [1, 4, 5, 6, 20, 32, 33, 60])
+def test_the_nearest_row_is_found_among_any_number_after_it(name: str, many: int) -> None:
+    """A run has all rows of the key, most of them beyond those that are asked for."""
+    of, meets = CASES[name]
+    step = -1 if of.right.order[0].descending else 1
+    marks = [10 * i for i in range(many)][::step]
+    rights: Bag = Counter(zip([1] * many, marks, [*marks[1:], None], strict=True))
+    lefts: Bag = Counter((1, x + 5 * step, None, None) for x in marks)
+    nothing = of.left.schema.empty_table()
+    update = InnerJoin(of).step(
+        (nothing, table(of.right, rights, 64)), (Spine(of.left), Spine(of.right))
+    )
+    spines = (Spine(of.left), Spine(of.right).plus(update.updates[1]))
+    for left in lefts:
+        inputs = (table(of.left, Counter({left: 1}), 64), of.right.schema.empty_table())
+        found = bag(InnerJoin(of).step(inputs, spines).output, [*NAMES["l"], *NAMES["r"]])
+        met = {row[4:] for row in found if meets(row[:4], row[4:])}
+        assert met == {right for right in rights if meets(left, right)} != set(), left

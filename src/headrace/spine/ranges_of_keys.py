@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _LEAST, _GREATEST = np.int64(-(2**63)), np.int64(2**63 - 1)
 _WHOLE = 32
-"""The most rows of a key in a run that are read without a search."""
+"""The most rows of a key in a run that are read without a search, if all within limits are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def in_range(
     for i, run in enumerate(runs):
         starts, stops = (each.copy() for each in run.blocks(hashes))
         for limit in limits:
-            wide = np.flatnonzero(stops - starts > _WHOLE)
+            wide = np.flatnonzero(stops - starts > (_WHOLE if last is None else 0))
             if not len(wide):
                 break
             by = layout.order[0]
