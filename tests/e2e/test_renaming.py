@@ -8,6 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
+from waiting import landed
 
 pytestmark = pytest.mark.spark
 
@@ -153,24 +154,15 @@ def test_a_source_goes_on_under_the_new_names_and_reads_both_layouts(tmp_path, s
             f" path = '{folder}', format = 'json')"
         )
         db.sql("CREATE MATERIALIZED VIEW m AS SELECT k, sum(a) AS a FROM s GROUP BY k")
-        waited(db, "SELECT count(*) FROM s", 1)
+        landed(db, "s", 1)
         db.sql("ALTER STREAM s RENAME COLUMN a TO amount")
         db.sql("ALTER STREAM s DROP COLUMN z")
         db.sql("ALTER STREAM s RENAME TO events")
         put("two", a=10, k="x", z=5)
         put("three", amount=100, k="x")
-        waited(db, "SELECT count(*) FROM events", 3)
+        landed(db, "events", 3)
         assert rows(db, "SELECT amount, k FROM events") == [(1, "x"), (10, "x"), (100, "x")]
         assert rows(db, "SELECT * FROM m") == [("x", 111)]
-
-
-def waited(db, query, count):
-    """Wait until a query counts so many rows."""
-    for _ in range(600):
-        if db.sql(query).fetchall() == [(count,)]:
-            return
-        db.flush()
-    raise AssertionError(db.sql("SHOW SOURCES").fetchall())
 
 
 def test_secrets_and_connections_that_nothing_uses_are_renamed(db, tmp_path):
