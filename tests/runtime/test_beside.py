@@ -24,7 +24,7 @@ from headrace.runtime.pump import Pump
 from headrace.runtime.stages import Poll
 from headrace.runtime.step import Clock
 from headrace.runtime.width import Width
-from headrace.types import Epoch
+from headrace.types import Epoch, RelationId
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
@@ -131,6 +131,20 @@ def test_as_many_wide_steps_run_at_once_as_the_setting_says(sets: Sets) -> None:
         sets.end_one()
         sets.advance()
     assert sets.counts() == (2 * WIDE, WIDE)
+
+
+def test_a_step_that_was_admitted_does_not_begin_once_it_is_excluded() -> None:
+    some, other = frozenset({RelationId(1)}), frozenset({RelationId(2)})
+    beside, given = SetSteps(2), []
+    beside.run = given.append
+    poll = Poll(Epoch(1), {}, Clock(0, 0), frozenset())
+    assert beside.admits(some, rested=False, full=False)
+    with beside.excluded(some):
+        assert beside.begin(some, poll, None, print) is None  # type: ignore[arg-type]
+        assert (beside.steps, beside.waiting, given) == ((), some, [])
+        assert beside.begin(other, poll, None, print) is not None  # type: ignore[arg-type]
+    assert beside.begin(some, poll, None, print) is not None  # type: ignore[arg-type]
+    assert beside.busy == some | other
 
 
 def test_after_a_wide_step_its_set_lets_changes_accumulate_for_as_long_as_it_took() -> None:

@@ -156,7 +156,7 @@ class SetSteps:
         """
         if self.run is None or len(self.steps) >= self.most:
             return False
-        if any(each is None or not members.isdisjoint(each) for each in self._excluding):
+        if self._excludes(members):
             return False
         rest = self._rests.get(members)
         if rest is None or not rested or rest.until <= time.monotonic():
@@ -165,12 +165,19 @@ class SetSteps:
 
     def begin(
         self, members: Members, poll: Poll, state: Published, make: Callable[[SetStep], None]
-    ) -> SetStep:
-        """Begin a step, which ``make`` makes and ends; the lock of epochs is held."""
+    ) -> SetStep | None:
+        """Begin an admitted step, which ``make`` makes and ends; the lock of epochs is held.
+
+        None if it is excluded since: who excludes it may have seen that no step runs.
+        """
         assert self.run is not None  # noqa: S101  (it was admitted)
-        self.number = self._numbers[members] = self.number + 1
-        step = SetStep(members, poll, state, self.number)
-        self._hold((*self.steps, step))
+        with self._changed:
+            if self._excludes(members):
+                self.waiting |= members
+                return None
+            self.number = self._numbers[members] = self.number + 1
+            step = SetStep(members, poll, state, self.number)
+            self._hold((*self.steps, step))
         self.run(lambda: make(step))
         return step
 
@@ -295,6 +302,9 @@ class SetSteps:
         for step in steps:
             if step.error and step.number > after and not step.members.isdisjoint(relations):
                 raise step.error
+
+    def _excludes(self, members: Members) -> bool:
+        return any(each is None or not members.isdisjoint(each) for each in self._excluding)
 
     def _hold(self, steps: tuple[SetStep, ...]) -> None:
         self.steps = steps
