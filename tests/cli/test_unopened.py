@@ -78,6 +78,45 @@ def test_plain_queries_of_a_directory_that_nobody_has_open_do_not_open_it(direct
     }
 
 
+def test_listings_of_a_directory_that_nobody_has_open_do_not_open_it(directory: Path):
+    statements = [
+        "SHOW VIEWS", "SHOW TABLES LIKE 't%'", "SHOW STREAMS", "SHOW MATERIALIZED VIEWS",
+        "SHOW INDEXES", "DESCRIBE totals",
+    ]  # fmt: skip
+    given = [word for each in statements for word in ("-c", each)]
+    out, _, found = run(directory, "sql", "--format", "json", *given)
+    assert not {"headrace.database", "duckdb"} & {*found["modules"]}
+    with headrace.connect(directory, warm=False) as db:
+        opened = [row for each in statements for row in db.sql(each).to_arrow().to_pylist()]
+    assert list(map(json.loads, out.splitlines())) == opened
+    assert {"name": "totals", "kind": "view", "key": "kind", "state": "running"} in opened
+
+
+HEAVY = {"duckdb", "numpy", "pyarrow", "pyspark", "sqlalchemy", "headrace.ledger", "pandas"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "most", "without"),
+    [
+        (("--help",), 300, HEAVY),
+        (("sql", "--help"), 300, HEAVY),
+        (("sql", "-c", "SHOW VIEWS"), 1000, {"duckdb", "pandas", "headrace.database"}),
+        (("sql", "-c", "SELECT max(id) FROM t"), 1000, {"pandas", "headrace.database"}),
+        (("sql", "-c", "SELECT * FROM t WHERE id = 1"), 1000, {"duckdb", "pandas"}),
+        (("doctor", "--quick"), 950, {"duckdb", "pandas", "headrace.database"}),
+        (("plan", "{definitions}"), 1600, {"pandas", "duckdb", "headrace.server"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(
+    directory: Path, arguments: tuple[str, ...], most: int, without: set[str]
+):
+    file = directory.parent / "definitions.sql"
+    _, errors, found = run(directory, *(each.format(definitions=file) for each in arguments))
+    assert found["code"] == 0, errors
+    assert not without & {*found["modules"]}
+    assert len(found["modules"]) < most
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -107,8 +146,7 @@ def test_that_a_directory_is_open_is_said_before_anything_is_imported(
         _, errors, found = run(directory, *(each.format(definitions=file) for each in arguments))
     assert "is open for writing in process" in errors
     assert found["code"] == 1
-    heavy = {"duckdb", "numpy", "pyarrow", "pyspark", "sqlalchemy", "headrace.ledger"}
-    assert not heavy & {*found["modules"]}
+    assert not HEAVY & {*found["modules"]}
 
 
 def test_a_plain_query_of_a_database_that_was_just_opened_does_not_wait_for_spark(directory: Path):

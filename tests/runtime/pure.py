@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
 from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
-from headrace.circuit import quarantine_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, NewRun, RunKind
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
@@ -64,6 +63,7 @@ from headrace.types import (
     Offset,
     RelationId,
     Schema,
+    quarantine_of,
     rows_of,
 )
 from headrace.zset import HASH, WEIGHT, Layout, ZSet

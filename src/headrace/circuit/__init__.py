@@ -25,7 +25,6 @@ from headrace.circuit.circuit import (
     inputs,
     output_of,
     own_arrangements,
-    quarantine_of,
     shared,
 )
 from headrace.circuit.differentiate import differentiate
@@ -66,7 +65,6 @@ __all__ = [
     "inputs",
     "output_of",
     "own_arrangements",
-    "quarantine_of",
     "shared",
     "sliced",
     "traced",

@@ -335,11 +335,6 @@ def output_of(build: BuildId) -> str:
     return f"{build}/rows"
 
 
-def quarantine_of(build: BuildId, relation: RelationId) -> ArrangementId:
-    """Return the name of the arrangement with the rows that a build has in quarantine."""
-    return ArrangementId(f"{build}/quarantine.{relation}")
-
-
 def shared(node: Stateful) -> Mapping[int, Shared]:
     """Return the arrangements that a node reads but does not own, by position."""
     return node.shared if isinstance(node, Join) else {}

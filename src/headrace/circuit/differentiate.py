@@ -35,7 +35,6 @@ from headrace.circuit.circuit import (
     Sum,
     TemporalRows,
     output_of,
-    quarantine_of,
 )
 from headrace.circuit.properties import (
     is_append_only,
@@ -76,7 +75,15 @@ from headrace.operators import (
     counts_layout,
 )
 from headrace.spine import Rank
-from headrace.types import ArrangementId, BuildId, RelationId, Schema, rows_of, to_arrow
+from headrace.types import (
+    ArrangementId,
+    BuildId,
+    RelationId,
+    Schema,
+    quarantine_of,
+    rows_of,
+    to_arrow,
+)
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 
 if TYPE_CHECKING:

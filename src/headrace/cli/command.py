@@ -22,11 +22,11 @@ from headrace.cli.connection import (
     Invocation,
     connect_to_headrace,
     has_ledger_elsewhere,
+    importing_little,
     make_directory,
     need_directory,
     need_free,
     opened,
-    without_garbage,
 )
 from headrace.cli.deploy import apply, plan
 from headrace.cli.doctor import doctor
@@ -267,7 +267,7 @@ def _looked_up(directory: Path, scripts: list[tuple[str, str | None]], printer: 
 
     Returns whether they do.
     """
-    with without_garbage():
+    with importing_little():
         from headrace.cli.statements import show  # noqa: PLC0415  (as above)
         from headrace.statements.reading.unopened import answers  # noqa: PLC0415
 

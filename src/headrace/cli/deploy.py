@@ -12,6 +12,7 @@ import click
 from headrace.cli.connection import (
     Address,
     Invocation,
+    importing_little,
     make_directory,
     need_directory,
     need_free,
@@ -183,7 +184,8 @@ def _deploy(
 ) -> int:
     invocation = context.ensure_object(Invocation)
     need_free(target, invocation)
-    from headrace.cli.deploying import Deployment  # noqa: PLC0415  (--help is quick)
+    with importing_little():
+        from headrace.cli.deploying import Deployment  # noqa: PLC0415  (--help is quick)
 
     keep_quiet(debug=invocation.debug)
     thread = StatementThread(lambda text: click.echo(text, err=True))

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from headrace.cli.connection import Invocation
+from headrace.cli.connection import Invocation, importing_little
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet
 from headrace.cli.options import common_options, format_option, local_directory, printer_of
@@ -35,7 +35,8 @@ def doctor(context: click.Context, quick: bool, form: str) -> int:  # noqa: FBT0
     waiting views, rejects, stopped sinks, and space on the disk, and says who has it open: it may
     be in use meanwhile. Whether views are right is what "verify" checks.
     """
-    from headrace.cli.checking import findings  # noqa: PLC0415  (--help is quick)
+    with importing_little():
+        from headrace.cli.checking import findings  # noqa: PLC0415  (--help is quick)
 
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.named_settings import NamedSettings, named
 from headrace.connectors.options import (
     Given,
     given_again,
@@ -16,6 +15,7 @@ from headrace.connectors.options import (
 )
 from headrace.connectors.registry import connection_kind, connectors_over
 from headrace.errors import Code, HeadraceError
+from headrace.ledger.named_settings import NamedSettings, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

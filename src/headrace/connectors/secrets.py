@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connectors.named_settings import NamedSettings, named
 from headrace.errors import Code, HeadraceError
+from headrace.ledger.named_settings import NamedSettings, named
 from headrace.sql import SecretSource
 
 if TYPE_CHECKING:

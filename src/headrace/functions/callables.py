@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
@@ -75,6 +74,8 @@ def folding_of(function: Function, type_: DataType) -> Folding:
 
 
 def _of_series(call: Call) -> Callable[..., Any]:
+    import pandas as pd  # noqa: PLC0415  (it takes long to import, and few functions need it)
+
     frames = isinstance(call.type, StructType)
 
     def called(*arguments):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN202

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
@@ -49,6 +48,8 @@ _MOST_IDS: Final = 1 << 22
 
 def ids_of(rows: pa.Table, columns: Sequence[str]) -> tuple[Ids, NDArray[np.bool_]]:
     """Return the hashes of ids, and a mask of the rows with an id: no column is NULL."""
+    import pandas as pd  # noqa: PLC0415  (it takes long to import, and few streams have ids)
+
     halves = np.zeros((2, rows.num_rows), np.uint64)
     present = np.ones(rows.num_rows, bool)
     for name in columns:

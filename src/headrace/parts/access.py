@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.named_settings import NamedSettings, named
 from headrace.errors import Code, HeadraceError
+from headrace.ledger.named_settings import NamedSettings, named
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import Role
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.parts.naming import HIDDEN
 from headrace.parts.quarantined import quarantined_count
-from headrace.parts.stopped import view_state
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def view_freshness(
             waiting.append(since)
         yield ViewFreshness(
             view,
-            "failing" if view.id in failed and not stopped else view_state(view, state.stopped),
+            "failing" if view.id in failed and not stopped else state.word_for(view),
             None if stopped else state.behind(ends, view.id),
             max(0.0, now - min(waiting)) if waiting else 0.0,
             tuple(

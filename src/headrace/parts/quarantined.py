@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from headrace.circuit import quarantine_of
 from headrace.errors import Code, HeadraceError
 from headrace.operators import ERROR, SINCE
 from headrace.serving.python_values import python_rows
 from headrace.spine import Spine
+from headrace.types import quarantine_of
 from headrace.zset import Layout
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from headrace.catalog import PlainView, View
+from headrace.catalog import View
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, RepairedView
@@ -119,15 +119,6 @@ def stopped_above(state: Published, views: Iterable[RelationId]) -> list[Relatio
     catalog = state.catalog
     above = {each.id for id_ in views for each in catalog.dependants(id_)}
     return [v.id for v in catalog.views_in_order() if v.id in above and v.id in state.stopped]
-
-
-def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
-    """Return the word for the state of a relation: stopped, not stored, lagging or running."""
-    if relation.id in stopped:
-        return "stopped"
-    if isinstance(relation, PlainView):
-        return "not stored"
-    return "lagging" if isinstance(relation, View) and relation.refresh.lags else "running"
 
 
 def refuse_stopped(

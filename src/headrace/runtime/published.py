@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from headrace.catalog import Catalog, Stream, Table, View
+from headrace.catalog import Catalog, PlainView, Stream, Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import RepairPath
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
@@ -167,6 +167,14 @@ class Published:
             if isinstance(self.catalog.by_id[id_], Stream | Table):
                 shown[id_] = self.positions.get(id_, Offset(0))
         return shown
+
+    def word_for(self, relation: Relation) -> str:
+        """Return the word for the state of a relation: stopped, not stored, lagging or running."""
+        if relation.id in self.stopped:
+            return "stopped"
+        if isinstance(relation, PlainView):
+            return "not stored"
+        return "lagging" if isinstance(relation, View) and relation.refresh.lags else "running"
 
     @property
     def left_out(self) -> frozenset[RelationId]:

@@ -15,7 +15,6 @@ from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.parts.sizes import row_count
-from headrace.parts.stopped import view_state
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.sql import Role
 from headrace.types import RelationId, rows_of
@@ -184,7 +183,7 @@ def _state_of(
         case Sink():
             return str(delivered.get(relation.name, {}).get("state", "starting"))
         case View() | PlainView():
-            return view_state(relation, state.stopped)
+            return state.word_for(relation)
 
 
 def _inputs(state: Published, relation: Relation) -> list[str]:

@@ -16,7 +16,6 @@ from headrace.parts.epoch_records import ACTIVITIES, COUNTERS, fan_out_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, is_candidate, schema_of
-from headrace.parts.stopped import view_state
 from headrace.parts.swapping import same_contents
 from headrace.parts.system_relations import system_relations
 from headrace.types import rows_of
@@ -137,7 +136,7 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
             *_place(relation),
             _TYPES[type(relation)],
             ", ".join(key_of(relation)) or None,
-            view_state(relation, at.state.stopped),
+            at.state.word_for(relation),
             *_readable(*since.get(rows_of(relation.id), (None, None))),
         )
         for relation in _listed(at)

@@ -11,6 +11,7 @@ from headrace.types.identifiers import (
     FrontierId,
     Offset,
     RelationId,
+    quarantine_of,
     rows_of,
 )
 from headrace.types.schema import (
@@ -54,6 +55,7 @@ __all__ = [
     "is_exact",
     "is_variant",
     "of_task",
+    "quarantine_of",
     "require_kept",
     "require_key",
     "require_rows_kept",

@@ -32,3 +32,8 @@ FrontierId = NewType("FrontierId", int)
 def rows_of(relation: RelationId) -> ArrangementId:
     """Return the id of the arrangement with a table's or a view's contents."""
     return ArrangementId(f"{relation}/rows")
+
+
+def quarantine_of(build: BuildId, relation: RelationId) -> ArrangementId:
+    """Return the name of the arrangement with the rows that a build has in quarantine."""
+    return ArrangementId(f"{build}/quarantine.{relation}")

@@ -7,12 +7,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.named_settings import NamedSettings, named
 from headrace.connectors.options import Given, option, read_options
 from headrace.connectors.postgres.access import connected, failure, library
 from headrace.connectors.postgres.source import CaptureAddress, PostgresSource, system_of
 from headrace.connectors.postgres.tables import Reference, described, published
 from headrace.errors import Code, HeadraceError, unknown
+from headrace.ledger.named_settings import NamedSettings, named
 from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from headrace.catalog import PlainView, Sink, Table, View
-from headrace.circuit import quarantine_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, RepairedView
 from headrace.log import forget_segments
@@ -21,7 +20,7 @@ from headrace.runtime.rebuild import Damage, TableRebuild
 from headrace.spine import forget_runs
 from headrace.statements.checking.damage import with_owner
 from headrace.statements.results import Progress
-from headrace.types import rows_of
+from headrace.types import quarantine_of, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View, key_of
+from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError
 from headrace.sql import NamedApart, quote, quote_dotted, quoted
 from headrace.statements.defining.declared_keys import key_text
 from headrace.statements.describing.explanations import sizes
+from headrace.statements.describing.relations import DESCRIBED, described
 from headrace.statements.results import Result
 from headrace.types import rows_of
 
@@ -75,25 +76,10 @@ class Descriptions:
     def describe(self, statement: Describe) -> Result:
         """List a relation's columns; with EXTENDED, also its properties and state."""
         relation = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
-        key = key_of(relation)
-        effective = relation.effective_from if isinstance(relation, Table) else None
-        notes: dict[str, str] = {}
-        if isinstance(relation, Stream | Table):
-            declaration = relation.declaration
-            notes |= {name: f"computed: {text}" for name, text in declaration.computed}
-            notes |= {name: f"metadata: {key}" for name, key in declaration.metadata}
-            notes |= dict.fromkeys(declaration.message_key, "message key")
-            notes |= {name: f"default: {text}" for name, text in declaration.defaults}
-        rows: list[tuple[str, str, str]] = []
-        for column in relation.schema.columns:
-            note = "" if column.nullable else "not null"
-            note = notes.get(column.name, note)
-            note = "key" if column.name in key else note
-            note = "effective from" if column.name == effective else note
-            rows.append((column.name, column.sql, note))
+        rows = described(relation)
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
-        return Result.of(("column", "type", "note"), rows, self.ledger.head.epoch)
+        return Result.of(DESCRIBED, rows, self.ledger.head.epoch)
 
     def _details(self, relation: Relation) -> list[tuple[str, str]]:
         ledger = self.ledger

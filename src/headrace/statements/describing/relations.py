@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.parts.naming import shown_name
 from headrace.parts.quarantined import quarantined_count
-from headrace.parts.stopped import view_state
 from headrace.sql import Listing
 from headrace.statements.defining.retention import RETENTION
 from headrace.statements.describing.listed import is_shown, listed
@@ -16,12 +15,12 @@ from headrace.statements.results import Listed, shown_time
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from headrace.catalog import Relation
+    from pathlib import Path
+
+    from headrace.catalog import Catalog, Relation
     from headrace.ledger import Ledger
     from headrace.parts.access import Principal
-    from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.runtime.retirement import Retirement
     from headrace.sql import Show
 
 _STREAMS = (
@@ -39,13 +38,42 @@ _KINDS: dict[Listing, tuple[type[Relation], ...]] = {
 }
 
 
+DESCRIBED: Final = ("column", "type", "note")
+"""The columns of DESCRIBE."""
+LISTED: Final = frozenset({*_KINDS, Listing.STREAMS, Listing.MATERIALIZED_VIEWS, Listing.INDEXES})
+"""What is listed here."""
+
+
+class ListedState(Protocol):
+    """The state that is listed, and the data directory."""
+
+    @property
+    def directory(self) -> Path:
+        """The data directory."""
+
+    @property
+    def published(self) -> Published:
+        """The last state."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current relations."""
+
+
+class Keeps(Protocol):
+    """Keeps events of streams for views beyond their retention."""
+
+    def kept_for(self, stream: Stream) -> list[View]:
+        """Return the views for which events are kept that are older than the retention."""
+
+
 @dataclass(frozen=True, slots=True)
 class RelationListings:
     """Lists relations, and the retention of streams."""
 
-    reader: Reader
+    reader: ListedState
     ledger: Ledger
-    retirement: Retirement
+    retirement: Keeps
     principal: Principal
 
     def show(self, statement: Show) -> Listed:
@@ -100,7 +128,7 @@ class RelationListings:
 
     def _state(self, relation: Relation, state: Published) -> str:
         """Return the state of a relation, and the number of rows that a view has in quarantine."""
-        does = view_state(relation, state.stopped)
+        does = state.word_for(relation)
         kept: int | None = None
         if isinstance(relation, View):
             kept = quarantined_count(self.ledger, self.reader.directory, state, relation)
@@ -119,7 +147,7 @@ class RelationListings:
                     stream.name,
                     stream.kind,
                     "",
-                    view_state(stream, state.stopped),
+                    state.word_for(stream),
                     state.starts.get(stream.id, 0),
                     0 if size is None else size.changes,
                     0 if size is None else size.segments,
@@ -147,3 +175,24 @@ class RelationListings:
             if (index := view.index) is not None
         ]
         return listed(("name", "relation", "columns"), sorted(rows))
+
+
+def described(relation: Relation) -> list[tuple[str, str, str]]:
+    """Return the name of each column of a relation, its type, and a note."""
+    key = key_of(relation)
+    effective = relation.effective_from if isinstance(relation, Table) else None
+    notes: dict[str, str] = {}
+    if isinstance(relation, Stream | Table):
+        declaration = relation.declaration
+        notes |= {name: f"computed: {text}" for name, text in declaration.computed}
+        notes |= {name: f"metadata: {key}" for name, key in declaration.metadata}
+        notes |= dict.fromkeys(declaration.message_key, "message key")
+        notes |= {name: f"default: {text}" for name, text in declaration.defaults}
+    rows: list[tuple[str, str, str]] = []
+    for column in relation.schema.columns:
+        note = "" if column.nullable else "not null"
+        note = notes.get(column.name, note)
+        note = "key" if column.name in key else note
+        note = "effective from" if column.name == effective else note
+        rows.append((column.name, column.sql, note))
+    return rows

@@ -1,4 +1,4 @@
-"""Plain queries of a directory that no process has open, answered without opening it.
+"""Plain queries and listings of a directory that no process has open, without opening it.
 
 A command that only reads stored rows needs neither the parts of a database nor Spark: importing
 these takes longer than everything else that it does. Only what is certain is answered here.
@@ -11,24 +11,32 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, key_of, relation_of_json
 from headrace.engine.reading.scans import Scans
-from headrace.errors import HeadraceError
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import DirectoryLock, Ledger, Mode
 from headrace.log import Events, Extent, InLedger
+from headrace.parts.access import OWNER
 from headrace.parts.plain_queries import planned_plainly
 from headrace.runtime.published import published_at, stored_layouts
 from headrace.runtime.shares import events_in
 from headrace.runtime.timetable import clocked
 from headrace.serving import Contents
-from headrace.sql import Query
+from headrace.sql import Describe, Query, Show
 from headrace.sql.parser import parse
 from headrace.sql.plain import plain_query
+from headrace.statements.describing.listed import filtered
+from headrace.statements.describing.relations import (
+    DESCRIBED,
+    LISTED,
+    RelationListings,
+    described,
+)
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Freshness, Result
 from headrace.types import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def answers(directory: Path, texts: Sequence[str]) -> list[Result] | None:
-    """Return the results of plain queries over stored rows; None if there is any other statement.
+    """Return the results of plain queries and listings; None if there is any other statement.
 
     No process can open the directory meanwhile. None also if it has to be opened first: it is new,
     of another format, damaged or in use; or an answer is not certain (:meth:`_Stored.is_certain`).
@@ -50,16 +58,16 @@ def answers(directory: Path, texts: Sequence[str]) -> list[Result] | None:
         return None
     results: list[Result] = []
     try:
-        queries = []
-        for query in (query for text in texts for query in _queries(text)):
-            if query is None or (simple_select(query) or plain_query(query)) is None:
+        asked = []
+        for each in (each for text in texts for each in _asked(text)):
+            if each is None:
                 return None
-            queries.append(query)
-        names = {name for query in queries for name in _names(query)}
+            asked.append(each)
+        names = {name for each in asked if isinstance(each, str) for name in _names(each)}
         with DirectoryLock(directory), Ledger.open(place, Mode.READ) as ledger:
             stored = _Stored.of(directory.resolve(), ledger, names)
-            for query in queries:
-                found = stored.rows(query)
+            for each in asked:
+                found = stored.rows(each) if isinstance(each, str) else stored.described(each)
                 if found is None:
                     return None
                 results.append(found)
@@ -68,14 +76,17 @@ def answers(directory: Path, texts: Sequence[str]) -> list[Result] | None:
     return results
 
 
-def _queries(text: str) -> list[str | None]:
-    """Return the texts of a script's queries, with None for any other statement."""
-    return [
-        query.text
-        if isinstance(query, Query) and query.as_of is None and not query.emit_changes
-        else None
-        for query in parse(text)
-    ]
+def _asked(text: str) -> Iterator[str | Show | Describe | None]:
+    """Yield the texts of a script's plain queries, its listings, and None for what else it has."""
+    for statement in parse(text):
+        match statement:
+            case Query(as_of=None, emit_changes=False) as query:
+                is_plain = simple_select(query.text) or plain_query(query.text)
+                yield query.text if is_plain else None
+            case Describe(extended=False) | Show(schema=None):
+                yield statement
+            case _:
+                yield None
 
 
 def _names(query: str) -> frozenset[str]:
@@ -107,6 +118,40 @@ class _Stored:
     def head(self) -> Head:
         """What the ledger has."""
         return self.ledger.head
+
+    @property
+    def published(self) -> Published:
+        """The state of the last epoch."""
+        return self.state
+
+    @property
+    def catalog(self) -> Catalog:
+        """The relations."""
+        return self.state.catalog
+
+    def kept_for(self, stream: Stream) -> list[View]:
+        """Return the views that need events older than a stream's retention.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the stream has one: it is not known here.
+        """
+        if stream.declaration.retention is not None:
+            raise HeadraceError(Code.UNAVAILABLE, "what is kept is not known without an opening")
+        return []
+
+    def described(self, statement: Show | Describe) -> Result | None:
+        """Return a listing of relations, or the columns of one; None if it is not certain."""
+        if not all(map(self.is_certain, self.catalog)):
+            return None
+        epoch = self.head.epoch
+        if isinstance(statement, Describe):
+            relation = self.catalog.resolve(statement.name.dotted, statement.name.span)
+            return Result.of(DESCRIBED, described(relation), epoch)
+        if statement.listing not in LISTED:
+            return None
+        listing = RelationListings(self, self.ledger, self, OWNER).show(statement)
+        found = filtered(listing, statement.like)
+        return Result.of(found.names, found.rows, epoch, found.types)
 
     def rows(self, query: str) -> Result | None:
         """Return the result of a query; None for one that is not plain, and if it is not certain.
