@@ -271,7 +271,8 @@ def _of_disk(found: dict[str, Any], parts: Sequence[str]) -> tuple[str, ...]:
 
 def streams(found: dict[str, Any]) -> Iterator[Table]:
     """Yield tables of reads of a stream: beside the same as jobs of Spark, and once merged."""
-    landed = f"{found['landings']:,} landings of one event, made in {found['landed_s']:.0f} s"
+    rates = f"{found['rates'][0]:,.0f} a second at first and {found['rates'][-1]:,.0f} at last"
+    landed = f"{found['landings']:,} landings of one event, {rates}"
     yield _reads(landed, found["queries"])
     merged = f"after {found['replaced']:,} segments were merged in {found['merged_s']:.0f} s"
     yield _reads(merged, found["after"])

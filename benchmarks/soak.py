@@ -7,15 +7,19 @@ the line before. At the end every view is verified, and the last third is compar
 one: a ratio above 1 means growth.
 
     python -m benchmarks.soak --minutes 10
+    python -m benchmarks.soak --minutes 60 --views 30 --rows 20 --pause 0.1
 """
 
 from __future__ import annotations
 
+import sqlite3
 import statistics
 import tempfile
 import threading
 import time
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +31,36 @@ import headrace
 from benchmarks.memory import Sampler, anonymous
 
 _KEYS, _GROUPS = 20_000, 200
+_FOLDERS = ("runs", "log")
+_MANY = 50
+"""The least rows of a table whose growth is shown."""
 _VIEWS = {
-    "by_group": "SELECT g, count(*) AS n, sum(x) AS s, max(x) AS most FROM t GROUP BY g",
-    "small": "SELECT k, x FROM t WHERE x < 100",
-    "pairs": "SELECT e.at, e.k, t.g, t.x FROM events AS e JOIN t ON e.k = t.k WHERE e.v > 900",
-    "kinds": "SELECT DISTINCT g, v % 10 AS kind FROM events",
+    "by_group": """SELECT g, count(*) AS n, sum(x) AS s, max(x) AS most
+      FROM t WHERE x >= {i} GROUP BY g""",
+    "small": "SELECT k, x FROM t WHERE x < 100 + {i}",
+    "pairs": """SELECT e.at, e.k, t.g, t.x FROM events AS e JOIN t ON e.k = t.k
+      WHERE e.v > 900 + {i}""",
+    "kinds": "SELECT DISTINCT g, v % (10 + {i}) AS kind FROM events",
     "top": """SELECT g, k, x FROM (
         SELECT *, row_number() OVER (PARTITION BY g ORDER BY x DESC, k) AS nth FROM t
-      ) WHERE nth <= 3""",
+      ) WHERE nth <= 3 + {i}""",
     "minutes": """SELECT window.start AS minute, g, count(*) AS n
-      FROM events GROUP BY window(at, '1 minute'), g""",
-    "recent": "SELECT k, v FROM events WHERE at > now() - INTERVAL 20 SECONDS",
-    "without": "SELECT k FROM t WHERE NOT EXISTS (SELECT 1 FROM kinds WHERE kinds.g = t.g)",
-    "groups": "SELECT n, count(*) AS groups FROM by_group GROUP BY n",
+      FROM events GROUP BY window(at, '{i} minutes 1 minute'), g""",
+    "recent": "SELECT k, v FROM events WHERE at > now() - INTERVAL {i} MINUTES 20 SECONDS",
+    "without": """SELECT k FROM t
+      WHERE NOT EXISTS (SELECT 1 FROM kinds{name} AS c WHERE c.g = t.g)""",
+    "groups": "SELECT n, count(*) AS groups FROM by_group{name} GROUP BY n",
 }
+"""Their queries; each further set of them has other constants, ``i``, and names that end in it."""
+
+
+def _queries(views: int) -> dict[str, str]:
+    """Return the queries of so many views, by name."""
+    found = {}
+    for i in range(-(-views // len(_VIEWS))):
+        name = f"_{i}" if i else ""
+        found |= {f"{each}{name}": query.format(i=i, name=name) for each, query in _VIEWS.items()}
+    return dict(islice(found.items(), views))
 
 
 @dataclass(slots=True)
@@ -50,7 +70,10 @@ class Moment:
     seconds: float
     memory: dict[str, float]
     files: dict[str, int]
-    megabytes: float
+    disk: dict[str, float]
+    """Megabytes."""
+    rows: dict[str, int]
+    """Of the ledger, by table."""
     epochs: int
     epoch_ms: float
     fresh: dict[str, float]
@@ -63,8 +86,10 @@ class Moment:
         """Return it as a line of text."""
         memory = " ".join(f"{part} {self.memory[part]:.0f}" for part in self.memory)
         files = " ".join(f"{name} {count}" for name, count in self.files.items())
+        disk = " ".join(f"{name} {size:.1f}" for name, size in self.disk.items())
         return (
-            f"{self.seconds:6.0f} s | MB: {memory} | files: {files}, {self.megabytes:.1f} MB |"
+            f"{self.seconds:6.0f} s | MB: {memory} | files: {files} | MB on disk:"
+            f" {disk} | rows of ledger {sum(self.rows.values())} |"
             f" epochs {self.epochs}, {self.epoch_ms:.1f} ms |"
             f" fresh p50 {self.fresh['p50_ms']:.0f} p99 {self.fresh['p99_ms']:.0f} ms |"
             f" deleted p50 {self.deleted['p50_ms']:.0f} p99 {self.deleted['p99_ms']:.0f} ms |"
@@ -133,11 +158,7 @@ class Soak:
         read, self.read = self.read, []
         epochs = [e for e in self.db.parts.ledger.epochs.newest(2_000) if e.epoch > since]
         took = [e.counters["seconds"] for e in epochs if "seconds" in e.counters]
-        found = [path for path in self.directory.rglob("*") if path.is_file()]
-        files = {
-            name: sum(1 for path in found if path.parts[len(self.directory.parts)] == name)
-            for name in ("runs", "log")
-        }
+        files = {name: sum(1 for _ in (self.directory / name).iterdir()) for name in _FOLDERS}
         files["open"] = len(list(Path("/proc/self/fd").iterdir()))
         memory = {part: size / 1e6 for part, size in used.resident().items()}
         memory["own"] = anonymous() / 1e6
@@ -147,7 +168,8 @@ class Soak:
                 seconds,
                 memory,
                 files,
-                sum(path.stat().st_size for path in found if path.exists()) / 1e6,
+                _disk(self.directory),
+                _ledger(self.directory),
                 len(epochs),
                 1e3 * statistics.median(took) if took else 0.0,
                 _spread(fresh),
@@ -156,6 +178,28 @@ class Soak:
             ),
             max((e.epoch for e in epochs), default=since),
         )
+
+
+def _disk(directory: Path) -> dict[str, float]:
+    """Return the megabytes of each part of a database's directory."""
+    sizes: dict[str, int] = dict.fromkeys((*_FOLDERS, "ledger", "wal"), 0)
+    for name in _FOLDERS:
+        for path in (directory / name).iterdir():
+            with suppress(FileNotFoundError):
+                sizes[name] += path.stat().st_size
+    sizes["ledger"] = (directory / "ledger.db").stat().st_size
+    sizes["wal"] = (directory / "ledger.db-wal").stat().st_size
+    return {name: size / 1e6 for name, size in sizes.items()}
+
+
+def _ledger(directory: Path) -> dict[str, int]:
+    """Return how many rows each table of a database's ledger has."""
+    with closing(sqlite3.connect(f"file:{directory}/ledger.db?mode=ro", uri=True)) as ledger:
+        tables = ledger.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            table: ledger.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]
+            for (table,) in tables
+        }
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:
@@ -174,6 +218,12 @@ def growth(moments: list[Moment]) -> dict[str, float]:
 
     found = {f"memory {part}": ratio(lambda m, p=part: m.memory[p]) for part in moments[0].memory}
     found |= {f"files {name}": ratio(lambda m, n=name: m.files[n]) for name in moments[0].files}
+    found |= {f"MB of {name}": ratio(lambda m, n=name: m.disk[n]) for name in moments[0].disk}
+    found |= {
+        f"rows of {table} in the ledger": ratio(lambda m, t=table: m.rows.get(t, 0))
+        for table, rows in moments[-1].rows.items()
+        if rows >= _MANY
+    }
     found["epoch"] = ratio(lambda m: m.epoch_ms)
     found["fresh p50"] = ratio(lambda m: m.fresh["p50_ms"])
     found["read p99"] = ratio(lambda m: m.read["p99_ms"])
@@ -184,8 +234,9 @@ def growth(moments: list[Moment]) -> dict[str, float]:
 @click.option("--minutes", default=10.0, show_default=True, help="How long changes keep coming.")
 @click.option("--rows", default=100, show_default=True, help="Rows per insert.")
 @click.option("--pause", default=0.05, show_default=True, help="Seconds between inserts.")
+@click.option("--views", default=len(_VIEWS), show_default=True, help="How many views there are.")
 @click.option("--every", default=15.0, show_default=True, help="Seconds between two lines.")
-def main(minutes: float, rows: int, pause: float, every: float) -> None:
+def main(minutes: float, rows: int, pause: float, views: int, every: float) -> None:
     """Run the soak; exit with 1 if a view is wrong."""
     with (
         tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder,
@@ -197,7 +248,7 @@ def main(minutes: float, rows: int, pause: float, every: float) -> None:
             "CREATE STREAM events (at TIMESTAMP, k BIGINT, g INT, v BIGINT,"
             " WATERMARK FOR at AS at - INTERVAL 5 SECONDS) WITH (retention = '2 minutes')"
         )
-        for name, query in _VIEWS.items():
+        for name, query in _queries(views).items():
             db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
         soak = Soak(db, Path(folder), rows, pause)
         threads = [

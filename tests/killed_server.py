@@ -35,6 +35,8 @@ class Killed:
     port: int = 0
     deaths: int = 0
     query_processes: int = 0
+    program: tuple[str, ...] = ("-m", "headrace")
+    """The arguments of Python before those of Headrace."""
     errors: Path | None = None
     """The file to which it writes its log; by default, nowhere."""
 
@@ -45,7 +47,7 @@ class Killed:
 
     def begin(self, *options: str) -> None:
         """Start the process, with further options."""
-        command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
+        command = [sys.executable, *self.program, "--data", str(self.directory), "serve"]
         command += ["--query-processes", f"{self.query_processes}", "--query-memory", "512m"]
         errors = subprocess.DEVNULL if self.errors is None else self.errors.open("ab")
         self.process = subprocess.Popen(

@@ -4,8 +4,8 @@
 one is the standby of the other, each with a query process, over a ledger in PostgreSQL and files in
 SeaweedFS; with ``--cluster``, on a standalone cluster of Spark whose workers share no directory
 with the servers. Clients send rows until each is acknowledged, to the server that a balancer
-chooses, which asks each for ``/readyz``. In the end, and every ten kills, each view equals its
-query, every acknowledged row is there, and no row is there twice.
+chooses, which asks each for ``/readyz``. Logs are merged all the while. In the end, and every ten
+kills, each view equals its query, every acknowledged row is there, and no row is there twice.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ PATIENCE = 240.0
 MOST_QUERY_SECONDS = 30.0
 """How long a query may take on a server that says that it answers queries."""
 KEYS = 20
+SERVER = """
+import runpy
+from headrace.runtime import pump
+pump.TAIL_SEGMENTS = 8
+runpy.run_module("headrace", run_name="__main__")
+"""
+"""A server that merges few landings, so that it often does."""
 DEFINITIONS = (
     "CREATE STREAM events (id INT, k INT, v INT) DEDUPLICATE ON (id)",
     "CREATE TABLE names (k INT PRIMARY KEY, name STRING, n INT)",
@@ -104,11 +111,14 @@ class World:
 
     draw: random.Random
     postgres: Postgres
+    ledger: str
     store: Seaweed
     servers: list[Killed]
     balancer: Balancer
     cluster: SparkCluster | None = None
     active: int = 0
+    merged: set[str] = field(default_factory=set)
+    """The files of merged segments that were there after a kill."""
     starting: threading.Lock = field(default_factory=threading.Lock)
 
     def sql(self, statement: str, accept: str | None = None) -> Answer:
@@ -141,6 +151,14 @@ class World:
             process = self.servers[server].process
             if process is not None and process.poll() is not None:
                 self.servers[server].begin("--standby")
+
+    def look_for_merges(self) -> str:
+        """Note the merged segments of all logs; return how many there were."""
+        with self.postgres.connect(self.ledger) as session:
+            found = session.execute("SELECT file, rows, footer FROM segments").fetchall()
+        self.merged.update(file for file, _, footer in found if footer)
+        changes = f"{sum(rows for _, rows, _ in found):,} changes are in {len(found)} segments"
+        return f"{changes}; {len(self.merged)} merged ones were seen"
 
     def kill_driver(self) -> None:
         """Kill the server that serves; it comes back as the standby."""
@@ -308,6 +326,7 @@ def run(kills: int, seed: int, *, cluster: bool, report: Callable[[str], None] =
                 if load.error is not None:
                     raise load.error
                 queried = _until_queried(world, began)
+                world.look_for_merges()
                 report(
                     f"{number:3} {name:9} {waits[name][-1]:6.1f} s until written and read,"
                     f" {queried:6.1f} s until queried"
@@ -317,6 +336,9 @@ def run(kills: int, seed: int, *, cluster: bool, report: Callable[[str], None] =
         if load.error is not None:
             raise load.error
         report(f"    {verify(world, load)}")
+        report(f"    {world.look_for_merges()}")
+        if not world.merged:
+            raise ChaosError("no log was merged")
         asked = world.balancer
         report(
             f"    no server was ready in {asked.out} of {asked.polls} looks;"
@@ -353,13 +375,15 @@ def _until_queried(world: World, began: float) -> float:
 
 
 def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool) -> World:
-    ledger = stack.enter_context(postgres(Path(stack.enter_context(TemporaryDirectory())) / "pg"))
+    place_of_ledger = Path(stack.enter_context(TemporaryDirectory())) / "pg"
+    server = stack.enter_context(postgres(place_of_ledger))
+    ledger = server.create("ledger")
     store = stack.enter_context(seaweed(place / "store"))
     url = f"s3://{BUCKET}/db?endpoint={store.endpoint}&region={REGION}"
     given = {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "HEADRACE_LEDGER": ledger.empty(),
+        "HEADRACE_LEDGER": f"postgresql://postgres@127.0.0.1:{server.port}/{ledger}",
         "HEADRACE_PARTITIONS": "2",
     }
     spark = None
@@ -373,13 +397,15 @@ def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool)
     for name in ("one", "two"):
         environment = {**given, "HEADRACE_CACHE": str(place / name)}
         errors = place / f"{name}.log"
-        servers.append(Killed(url, environment, port=free_port(), errors=errors, query_processes=1))
+        killed = Killed(url, environment, port=free_port(), errors=errors, query_processes=1)
+        killed.program = ("-c", SERVER)
+        servers.append(killed)
         stack.callback(_end, servers[-1])
     servers[0].begin("--standby")
     servers[0].wait()
     balancer = Balancer([each.port for each in servers])
     stack.enter_context(balancer.running())
-    return World(draw, ledger, store, servers, balancer, spark)
+    return World(draw, server, ledger, store, servers, balancer, spark)
 
 
 def _show_logs(world: World, kind: type[BaseException] | None, *_: object) -> None:
