@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,9 +14,6 @@ from headrace.log import segments as log
 from headrace.log import write_segment
 from headrace.log.writer import BATCH_ROWS, SegmentWriter
 from headrace.types import Offset, RelationId
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -97,11 +94,36 @@ def test_a_damaged_segment_is_named(tmp_path: Path, damage: str) -> None:
 def test_a_checksum_is_computed_once_per_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segment = write_segment(tmp_path, numbers(0, 10))
+    segment = write_segment(tmp_path, numbers(0, 20_000))
     log.forget_segments()
     log.open_segment(tmp_path, segment)
     monkeypatch.setattr(log, "_checksum", pytest.fail)
     log.open_segment(tmp_path, segment)
+
+
+def test_the_segments_of_many_landings_map_nothing_into_memory(tmp_path: Path) -> None:
+    written = SegmentWriter(tmp_path).write([numbers(n, n + 1) for n in range(100)])
+    files = [each for each in written if isinstance(each, SegmentFile)]
+    log.forget_segments()
+    read = [log.open_segment(tmp_path, each) for each in files]
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert [table["n"][0].as_py() for table in read] == list(range(100))
+
+
+@pytest.mark.parametrize("rows", [10, 20_000])
+def test_a_segment_is_not_called_damaged_if_it_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    def no_more(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    segment = write_segment(tmp_path, numbers(0, rows))
+    monkeypatch.setattr(Path, "open", no_more)
+    monkeypatch.setattr(pa, "memory_map", no_more)
+    with pytest.raises(HeadraceError) as caught:
+        log.open_segment(tmp_path, segment)
+    assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.detail == "Too many open files."
 
 
 def test_a_segment_that_cannot_be_written_leaves_nothing_behind(

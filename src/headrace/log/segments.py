@@ -7,6 +7,8 @@ merged into.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -39,6 +41,10 @@ CORRECTION: Final = "__correction"
 _SECOND: Final = 1_000_000
 _HASHED_AT_ONCE: Final = 16 << 20
 
+_SHORT_BYTES: Final = 1 << 16
+"""Longer segments are mapped into memory. Of short ones many are open at once, each of a landing,
+and a process may map only about 65,000 parts of files."""
+_EXHAUSTED: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _MOST_VERIFIED: Final = 65_536
 """The most segments that a process remembers as verified; older ones are verified again."""
 
@@ -213,7 +219,8 @@ def large_parts(
 def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
     """Return a segment's rows; its checksum is verified once per process.
 
-    Small ones are mapped into memory; the newest ones that this process has written are in memory.
+    Those of one file of Arrow are mapped into memory, or read if they are short; the newest ones
+    that this process has written are in memory.
 
     Raises:
         HeadraceError: CORRUPT if the file is missing, short or changed.
@@ -239,16 +246,32 @@ def _fetched(path: Path, open_: Callable[[Path], T]) -> T:
 
 
 def _opened(path: Path, segment: SegmentFile) -> pa.Table:
-    _verify(path, segment)
+    bytes_of = _read if segment.bytes <= _SHORT_BYTES else _mapped
     try:
-        with pa.memory_map(str(path)) as mapped:
-            mapped.seek(segment.position)
-            table = pa.ipc.open_file(mapped.read_buffer(segment.bytes)).read_all()
+        table = pa.ipc.open_file(bytes_of(path, segment)).read_all()
     except (OSError, pa.ArrowException) as error:
-        raise _corrupt(path, f"{error}.") from error
+        raise _failed(path, error) from error
     if table.num_rows != segment.rows:
         raise _corrupt(path, f"It holds {table.num_rows} rows instead of {segment.rows}.")
     return table
+
+
+def _read(path: Path, segment: SegmentFile) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        data = os.pread(file.fileno(), segment.bytes, segment.position)
+        if len(data) < segment.bytes:
+            raise _too_short(path, segment, os.fstat(file.fileno()).st_size)
+    checksum = xxhash.xxh3_64(data).hexdigest()
+    if checksum != segment.checksum:
+        raise _changed(path, segment.checksum, checksum)
+    return data
+
+
+def _mapped(path: Path, segment: SegmentFile) -> pa.Buffer:
+    _verify(path, segment)
+    with pa.memory_map(str(path)) as mapped:
+        mapped.seek(segment.position)
+        return mapped.read_buffer(segment.bytes)
 
 
 def _covering(
@@ -312,7 +335,7 @@ def _large(directory: Path, segment: SegmentFile) -> LargeFile:
         try:
             found = opened(path, segment)
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise _corrupt(path, _reason(error)) from error
+            raise _failed(path, error) from error
         if found.rows < segment.rows:
             raise _corrupt(path, f"It holds {found.rows} rows instead of {segment.rows}.")
         return found
@@ -336,11 +359,25 @@ def _read_group(file: LargeFile, group: RowGroup, names: Sequence[str]) -> pa.Re
         _require_checksum(file.path, group.checksum, group.position, group.bytes)
         return file.read(group, names)
     except (OSError, pa.ArrowException) as error:
-        raise _corrupt(file.path, _reason(error)) from error
+        raise _failed(file.path, error) from error
 
 
-def _reason(error: Exception) -> str:
-    return f"{error.strerror}." if isinstance(error, OSError) and error.strerror else f"{error}"
+def _failed(path: Path, error: Exception) -> HeadraceError:
+    """Return the error that a segment could not be read; it may be whole if others take too much.
+
+    Then it is UNAVAILABLE, else CORRUPT.
+    """
+    found = getattr(error, "errno", None)
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    detail = f"{text.removesuffix('.')}."
+    if isinstance(error, MemoryError) or found in _EXHAUSTED or os.strerror(errno.ENOMEM) in text:
+        return HeadraceError(
+            Code.UNAVAILABLE,
+            f'segment "{path}" could not be read',
+            detail,
+            "Try again once this process has more memory, or fewer open files.",
+        )
+    return _corrupt(path, detail)
 
 
 def verified(path: Path, checksum: str) -> None:
@@ -375,11 +412,10 @@ def _verify(path: Path, segment: SegmentFile) -> None:
     try:
         size = path.stat().st_size
         if size < segment.position + segment.bytes:
-            wanted = segment.position + segment.bytes
-            raise _corrupt(path, f"It has {size} bytes instead of at least {wanted}.")
+            raise _too_short(path, segment, size)
         _require_checksum(path, segment.checksum, segment.position, segment.bytes)
     except OSError as error:
-        raise _corrupt(path, f"{error.strerror}.") from error
+        raise _failed(path, error) from error
 
 
 def _require_checksum(path: Path, expected: str, position: int, size: int) -> None:
@@ -388,7 +424,7 @@ def _require_checksum(path: Path, expected: str, position: int, size: int) -> No
         return
     checksum = _checksum(path, position, size)
     if checksum != expected:
-        raise _corrupt(path, f"Its checksum is {checksum} instead of {expected}.")
+        raise _changed(path, expected, checksum)
     verified(path, expected)
 
 
@@ -400,6 +436,15 @@ def _checksum(path: Path, position: int, size: int) -> str:
             hashed.update(piece)
             left -= len(piece)
     return hashed.hexdigest()
+
+
+def _too_short(path: Path, segment: SegmentFile, size: int) -> HeadraceError:
+    wanted = segment.position + segment.bytes
+    return _corrupt(path, f"It has {size} bytes instead of at least {wanted}.")
+
+
+def _changed(path: Path, expected: str, checksum: str) -> HeadraceError:
+    return _corrupt(path, f"Its checksum is {checksum} instead of {expected}.")
 
 
 def _corrupt(path: Path, detail: str) -> HeadraceError:
