@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from headrace.log import (
     EmbeddedLog,
     LargeWriter,
     LogShare,
+    SegmentWriter,
     blocks,
     forget_segments,
     keeps,
     large_parts,
+    merging,
     open_segment,
     read_range,
     write_segment,
@@ -260,3 +263,53 @@ def test_an_unfinished_large_segment_leaves_nothing_behind(
         large(tmp_path, numbers(0, 10))
     assert caught.value.code is Code.UNAVAILABLE
     assert list(tmp_path.iterdir()) == []
+
+
+class Held(LargeWriter):
+    """A writer that notes the most memory of Arrow, and the most parts of rows that wait."""
+
+    bytes, parts = 0, 0
+
+    def write(self, rows: pa.RecordBatch, appended: pa.Array) -> None:
+        super().write(rows, appended)
+        Held.bytes = max(Held.bytes, pa.total_allocated_bytes())
+        Held.parts = max(Held.parts, len(self._waiting) + len(self._parts))
+
+
+def test_a_merge_holds_a_row_group_whatever_it_merges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_module, "GROUP_ROWS", 4_096)
+    monkeypatch.setattr(merging, "LargeWriter", Held)
+    of_group = numbers(0, 4_096).nbytes
+    held = []
+    for groups in (4, 32):
+        segments = placed(large(tmp_path, *(numbers(n, n + 4_096) for n in range(groups))))
+        forget_segments()
+        Held.bytes, before = 0, pa.total_allocated_bytes()
+        (found,) = merging.merged(tmp_path, segments + _after(segments, tmp_path))
+        assert found.file is not None
+        assert found.file.rows == groups * 4_096 + 4_096
+        held.append(Held.bytes - before)
+    assert max(held) <= 6 * of_group
+
+
+def _after(segments: tuple[Segment, ...], directory: Path) -> tuple[Segment, ...]:
+    """Return one more segment that follows."""
+    (last,) = placed(write_segment(directory, numbers(0, 4_096)))
+    first = segments[-1].range.end
+    return (replace(last, range=OffsetRange(first, Offset(first + 4_096))),)
+
+
+def test_landings_of_one_row_that_are_merged_do_not_wait_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_module, "_MOST_WAITING", 16)
+    monkeypatch.setattr(merging, "LargeWriter", Held)
+    written = SegmentWriter(tmp_path).write([numbers(n, n + 1) for n in range(200)])
+    segments = placed(*(each for each in written if isinstance(each, SegmentFile)))
+    Held.parts = 0
+    (found,) = merging.merged(tmp_path, segments)
+    assert found.file is not None
+    assert open_segment(tmp_path, found.file).equals(numbers(0, 200))
+    assert Held.parts <= 200 // 16 + 16

@@ -39,6 +39,8 @@ GROUP_ROWS: Final = 65_536
 """The most rows of a row group."""
 GROUP_BYTES: Final = 1 << 25
 """About the most bytes of the rows of a row group, in memory."""
+_MOST_WAITING: Final = 1_024
+"""Of so many batches one is made, until their row group is written."""
 _GROUPS: Final = "headrace.groups"
 """The key in the footer of what is known of each row group."""
 _ENDING_BYTES: Final = 8
@@ -93,6 +95,7 @@ class LargeWriter:
         self._directory = directory
         self._schema = _with_times(schema)
         self._path = directory / f"{uuid4().hex}{SUFFIX}"
+        self._parts: list[pa.RecordBatch] = []
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._written = 0
@@ -131,6 +134,8 @@ class LargeWriter:
             self._waiting.append(part)
             self._rows += part.num_rows
             self._bytes += part.num_rows * each
+            if len(self._waiting) == _MOST_WAITING:
+                self._gather()
             if self._rows == GROUP_ROWS or self._bytes >= GROUP_BYTES:
                 self._write_group()
 
@@ -162,8 +167,15 @@ class LargeWriter:
             footer=self._file.part.hexdigest(),
         )
 
-    def _write_group(self) -> None:
+    def _gather(self) -> None:
+        """Make one part of what waits: many of few rows would take many times their bytes."""
         table = pa.Table.from_batches(self._waiting, self._schema).combine_chunks()
+        self._parts += table.to_batches()
+        self._waiting = []
+
+    def _write_group(self) -> None:
+        waiting = [*self._parts, *self._waiting]
+        table = pa.Table.from_batches(waiting, self._schema).combine_chunks()
         begins = self._file.begin()
         try:
             self._parquet.write_table(table, row_group_size=GROUP_ROWS)
@@ -177,7 +189,7 @@ class LargeWriter:
             }
         )
         self._written += table.num_rows
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        self._parts, self._waiting, self._rows, self._bytes = [], [], 0, 0
 
 
 class _GroupedFile(ChecksummedFile):
