@@ -16,16 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
 from headrace.zset.exact_floats import digits_of, float_sums
-from headrace.zset.sums import halves, is_zero, negated
-from headrace.zset.zset import column, numbers
+from headrace.zset.sums import halves, is_zero, negated, segment_sums_int64
+from headrace.zset.zset import column, fresh, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.spine import Around
+    from headrace.spine import Around, Spine
     from headrace.zset.equality import Ints
 
 ROWS = "__rows"
@@ -230,33 +229,64 @@ class FloatSum:
 
         ``groups`` is that of :meth:`Extremum.change`.
         """
-        change = self._digits(given, before.layout)
-        old = before.lookup(groups.hashes, groups.keys)
-        added = Spine(before.layout).plus(change).lookup(groups.hashes, groups.keys)
-        new = np.concatenate([old[0], added[0]]), old[1].plus(added[1])
-        if (before.weights_of(change) + change.weights < 0).any():
+        old = _Digits.of(*before.lookup(groups.hashes, groups.keys))
+        new = self._digits(given, groups)
+        if (old.weights_of(new) + new.weights < 0).any():
             raise _miscounted("The input of the aggregate deletes a value that was never inserted.")
-        return change, _float_sums(groups.rows, *old), _float_sums(groups.rows, *new)
+        found = _float_sums(groups.rows, old, new)
+        return new.by_group(groups, before.layout), *found
 
-    def _digits(self, given: ZSet, layout: Layout) -> ZSet:
-        """Return the consolidated digits of the rows that count."""
+    def _digits(self, given: ZSet, groups: ZSet) -> _Digits:
+        """Return the digits of the rows that count, added up."""
         weights = numbers(given.table, self.weight)
-        counted = weights.nonzero()[0]
-        values = column(given.table, self.argument.name).take(pa.array(counted))
+        values = column(given.table, self.argument.name)
         floats = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        counted = weights.nonzero()[0]
+        if len(counted) < len(weights):
+            floats, weights = floats[counted], weights[counted]
         rows, places, digits = digits_of(floats)
-        weights, rows = weights[counted][rows], counted[rows]
-        own = {
-            _PLACE: pa.array(places),
-            WEIGHT: pa.array(weights),
-            _DIGIT: pa.array(digits * weights),
-        }
-        taken = pa.array(rows)
+        weights, group = weights[rows], groups.places_of(given)[counted][rows]
+        codes = group * _PLACES + places
+        order = codes.argsort(kind="stable")
+        starts = fresh(codes[order]).nonzero()[0]
+        codes = codes[order[starts]]
+        counts = segment_sums_int64(weights[order], starts)
+        sums = segment_sums_int64((digits * weights)[order], starts)
+        kept = (counts != 0) | (sums != 0)
+        return _Digits(codes[kept], counts[kept], sums[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """Digits of sums of floats: ``codes`` are the position of a group and a place, each once."""
+
+    codes: Ints
+    weights: Ints
+    digits: Ints
+
+    @classmethod
+    def of(cls, probes: Ints, rows: ZSet) -> _Digits:
+        """Return the digits that are stored, each with the position of its group."""
+        codes = probes * _PLACES + numbers(rows.table, _PLACE)
+        return cls(codes, rows.weights, numbers(rows.table, _DIGIT))
+
+    def weights_of(self, others: _Digits) -> Ints:
+        """Return the weights that these have at the codes of others; 0 where there is none."""
+        if not len(self.codes):
+            return np.zeros(len(others.codes), np.int64)
+        order = self.codes.argsort()
+        at = order.take(self.codes[order].searchsorted(others.codes), mode="clip")
+        return np.where(self.codes[at] == others.codes, self.weights[at], 0)
+
+    def by_group(self, groups: ZSet, layout: Layout) -> ZSet:
+        """Return the digits as rows with the keys of their groups; codes must ascend."""
+        group, places = np.divmod(self.codes, _PLACES)
+        own = {_PLACE: places, WEIGHT: self.weights, _DIGIT: self.digits}
+        keys = groups.take(group).table
         columns = [
-            own[name] if name in own else column(given.table, name).take(taken)
-            for name in layout.schema.names
+            pa.array(own[name]) if name in own else column(keys, name) for name in layout.names
         ]
-        return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema)).consolidated()
+        return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema))
 
 
 Part: TypeAlias = Distinct | Extremum | Picked | FloatSum
@@ -265,6 +295,8 @@ ValuePart: TypeAlias = Extremum | Picked | FloatSum
 
 _PLACE, _DIGIT = "__place", "__digit"
 """The columns of a digit of a sum of floats."""
+_PLACES = 128
+"""More than the greatest place of a digit."""
 
 
 def _first_values(
@@ -293,12 +325,22 @@ def _values(values: pa.Array, around: Around, weights: Ints, groups: int) -> pa.
     return values.take(pa.array(positions, mask=positions < 0))
 
 
-def _float_sums(groups: int, probes: Ints, digits: ZSet) -> pa.Array:
-    """Return the sum of each group as a float, NULL without digits."""
-    places, found = numbers(digits.table, _PLACE), numbers(digits.table, _DIGIT)
-    values = np.zeros(groups, np.int64)
-    np.add.at(values, probes, digits.weights)
-    return pa.array(float_sums(groups, probes, places, found), mask=values == 0)
+def _float_sums(groups: int, old: _Digits, new: _Digits) -> tuple[pa.Array, pa.Array]:
+    """Return the sum of each group as a float before and after, NULL without digits."""
+    before, place = np.divmod(old.codes, _PLACES)
+    after, more = np.divmod(new.codes, _PLACES)
+    of = np.concatenate([before, before + groups, after + groups])
+    places = np.concatenate([place, place, more])
+    counts = np.zeros(2 * groups, np.int64)
+    np.add.at(counts, of, np.concatenate([old.weights, old.weights, new.weights]))
+    sums = float_sums(
+        2 * groups, of, places, np.concatenate([old.digits, old.digits, new.digits])
+    )
+    empty = counts == 0
+    return (
+        pa.array(sums[:groups], mask=empty[:groups]),
+        pa.array(sums[groups:], mask=empty[groups:]),
+    )
 
 
 def with_zeros(layout: Layout, given: dict[str, pa.Array], rows: int) -> ZSet:

@@ -39,6 +39,7 @@ from headrace.operators.aggregate_parts import (
 )
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, same
+from headrace.zset.equality import valid
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
@@ -179,14 +180,9 @@ def _step(
         changed |= ~same(*both)
         results.append((both[0], both[1]))
     check_groups(new.totals)
-    _check_extrema(new, [after for _, after in results])
-    output = [
-        _answer(schema, old.where(changed[old.at]), [result for result, _ in results], -1),
-        _answer(schema, new.where(changed[new.at]), [result for _, result in results], 1),
-    ]
-    return StepResult(
-        pa.concat_tables(output), (change.totals, *(updates[i] for i in range(len(parts))))
-    )
+    _check_extrema(new, groups.rows, [after for _, after in results])
+    output = _answer(schema, old, new, changed, results)
+    return StepResult(output, (change.totals, *(updates[i] for i in range(len(parts)))))
 
 
 def _linear(layout: Layout, given: ZSet) -> ZSet:
@@ -225,21 +221,33 @@ def _check_parts(layout: Layout, parts: tuple[Part, ...]) -> None:
         raise HeadraceError(Code.INTERNAL, "two parts have an argument of one name and two types")
 
 
-def _check_extrema(new: _Groups, results: list[pa.Array]) -> None:
-    present = pa.array(new.at[new.totals.weights > 0])
-    for result in results:
-        if len(result) - result.null_count > len(present) - result.take(present).null_count:
-            raise leftover("a group without rows has a minimum or maximum, or a picked value")
+def _check_extrema(new: _Groups, groups: int, results: list[pa.Array]) -> None:
+    absent = np.ones(groups, np.bool_)
+    absent[new.at[new.totals.weights > 0]] = False
+    if absent.any() and any(valid(result)[absent].any() for result in results):
+        raise leftover("a group without rows has a minimum or maximum, or a picked value")
 
 
-def _answer(schema: pa.Schema, groups: _Groups, results: list[pa.Array], weight: int) -> pa.Table:
-    """Return the output rows of the groups that exist, with the given weight: +1 or -1."""
-    existence = INIT if INIT in groups.totals.layout.summed.names else WEIGHT
-    groups = groups.where(numbers(groups.totals.table, existence) != 0)
-    table, names = groups.totals.table, schema.names
+def _answer(
+    schema: pa.Schema,
+    old: _Groups,
+    new: _Groups,
+    changed: Bools,
+    results: list[tuple[pa.Array, pa.Array]],
+) -> pa.Table:
+    """Return the output rows of the changed groups that existed, and of those that exist."""
+    layout = new.totals.layout
+    existence = INIT if INIT in layout.summed.names else WEIGHT
+    both = old.totals.plus(new.totals)
+    at = np.concatenate([old.at, new.at])
+    kept = (changed[at] & (numbers(both.table, existence) != 0)).nonzero()[0]
+    is_new, at = kept >= len(old.at), at[kept]
+    table, names = both.take(kept).table, schema.names
     given = {ROWS: WEIGHT}
-    columns = [table[given.get(name, name)] for name in names[: len(names) - len(results)]]
-    columns[names.index(WEIGHT)] = pa.array(np.full(table.num_rows, weight, np.int64))
-    positions = pa.array(groups.at)
-    columns += [result.take(positions) for result in results]
+    columns = [
+        column(table, given.get(name, name)) for name in names[: len(names) - len(results)]
+    ]
+    columns[names.index(WEIGHT)] = pa.array(np.where(is_new, 1, -1))
+    positions = pa.array(at + is_new * len(changed))
+    columns += [pa.concat_arrays(each).take(positions) for each in results]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -52,6 +52,10 @@ def same(left: pa.Array, right: pa.Array) -> Bools:
         if equal.null_count:
             equal = pc.fill_null(equal, fill_value=False)
         agree = equal.to_numpy(zero_copy_only=False)
+    elif pa.types.is_struct(left.type):
+        agree = np.ones(len(left), np.bool_)
+        for one, other in zip(left.flatten(), right.flatten(), strict=True):
+            agree &= same(one, other)
     else:
         both, _ = _codes(pa.concat_arrays([left, right]))
         return np.asarray(both[: len(left)] == both[len(left) :])
@@ -91,6 +95,11 @@ def same_pairs(
 def _same_values(left: pa.Array, lefts: Ints | None, right: pa.Array, rights: Ints) -> Bools:
     """Return for each pair of a position in ``left`` and one in ``right`` whether values agree."""
     width = bit_width(left.type)
+    if pa.types.is_struct(left.type) and not isinstance(left, pa.ExtensionArray):
+        agree = np.ones(len(rights), np.bool_)
+        for one, other in zip(left.flatten(), right.flatten(), strict=True):
+            agree &= _same_values(one, lefts, other, rights)
+        return _or_both_null(agree, left, lefts, right, rights)
     if not width:
         left = left if lefts is None else left.take(pa.array(lefts))
         return same(left, right.take(pa.array(rights)))
@@ -103,9 +112,17 @@ def _same_values(left: pa.Array, lefts: Ints | None, right: pa.Array, rights: In
         agree = one[at, 0] == other[rights, 0]
         for word in range(1, one.shape[1]):
             agree &= one[at, word] == other[rights, word]
+    return _or_both_null(agree, left, lefts, right, rights)
+
+
+def _or_both_null(
+    agree: Bools, left: pa.Array, lefts: Ints | None, right: pa.Array, rights: Ints
+) -> Bools:
+    """Return for each pair whether both values are NULL or, if neither is, whether they agree."""
     if left.null_count == 0 and right.null_count == 0:
         return np.asarray(agree)
-    left_valid, right_valid = valid(left)[at], valid(right)[rights]
+    left_valid = valid(left) if lefts is None else valid(left)[lefts]
+    right_valid = valid(right)[rights]
     return np.asarray(np.where(left_valid & right_valid, agree, left_valid == right_valid))
 
 

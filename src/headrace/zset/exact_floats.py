@@ -8,6 +8,7 @@ The sum as a float is the one that is nearest to it, as that of Python's ``math.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -33,6 +34,10 @@ _DIGIT = np.uint64(0xFFFFFFFF)
 _FRACTION = 52
 _EXPONENT = 0x7FF
 _UNIT = -1074
+_ONE: Final = 1 << -_UNIT
+"""1 as a number of units."""
+_FEW = 128
+"""Up to how many digits are added up one by one."""
 _AT_ONCE = 1 << 14
 """How many sums are made of their digits together."""
 
@@ -71,8 +76,10 @@ def float_sums(count: int, of: Ints, places: Ints, digits: Ints) -> Floats:
 
     A sum without digits is 0. One beyond all floats is infinite.
     """
-    found = np.zeros(count)
     finite = places < NAN
+    if len(of) <= _FEW and finite.all():
+        return _few_sums(count, of, places, digits)
+    found = np.zeros(count)
     own, place, digit = of[finite], places[finite], digits[finite]
     if len(own):
         lowest = int(place.min())
@@ -93,6 +100,22 @@ def float_sums(count: int, of: Ints, places: Ints, digits: Ints) -> Floats:
     found[negative] = -np.inf
     found[nan | (positive & negative)] = np.nan
     return found
+
+
+def _few_sums(count: int, of: Ints, places: Ints, digits: Ints) -> Floats:
+    """Return :func:`float_sums` of few finite digits, whose totals Python has as whole numbers."""
+    totals = [0] * count
+    for own, place, digit in zip(of.tolist(), places.tolist(), digits.tolist(), strict=True):
+        totals[own] += digit << (32 * place)
+    return np.array([_as_float(total) for total in totals], np.float64)
+
+
+def _as_float(units: int) -> float:
+    """Return the float that is nearest to a number of units."""
+    try:
+        return units / _ONE  # Python's division of whole numbers rounds once
+    except OverflowError:
+        return math.inf if units > 0 else -math.inf
 
 
 def _nearest(sums: Ints, lowest: int) -> Floats:

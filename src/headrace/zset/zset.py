@@ -241,6 +241,20 @@ class ZSet:
         number[in_order] = np.arange(len(heads))
         return heads[in_order], number[of_row]
 
+    def places_of(self, rows: ZSet) -> Ints:
+        """Return the position here of the key of each of some rows, which is among these keys.
+
+        These rows ascend by hash, and no two have the same key.
+        """
+        hashes = self.hashes
+        if _ascends(hashes):
+            return hashes.searchsorted(rows.hashes)
+        both = [pa.concat_arrays(pair) for pair in zip(self.keys, rows.keys, strict=True)]
+        codes = row_codes(both, self.rows + rows.rows)
+        own, others = codes[: self.rows], codes[self.rows :]
+        order = own.argsort()
+        return order[own[order].searchsorted(others)]
+
     def starts_of_ties(self) -> Bools:
         """Return for each row whether its order columns differ from those of the row before."""
         keys = self._order_keys()
