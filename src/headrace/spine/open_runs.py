@@ -128,10 +128,11 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
 
 def open_all(directory: Path, files: Iterable[RunFile], layout: Layout) -> tuple[Run, ...]:
     """Open runs of one layout, each as :func:`open_run` does."""
-    within, process, found = f"{directory}/", _process, []
-    for file in files:
-        key = within + file.pack, file.position
-        with process.lock:
+    within, process, found = f"{directory}/", _process, list[Run]()
+    missing: list[tuple[int, _Key, RunFile]] = []
+    with process.lock:
+        for file in files:
+            key = within + file.pack, file.position
             known = process.runs.get(key)
             if (
                 known is not None
@@ -140,8 +141,10 @@ def open_all(directory: Path, files: Iterable[RunFile], layout: Layout) -> tuple
             ):
                 process.runs.move_to_end(key)
                 found.append(known.run)
-                continue
-        found.append(_open(key, file, layout))
+            else:
+                missing.append((len(found) + len(missing), key, file))
+    for place, key, file in missing:
+        found.insert(place, _open(key, file, layout))
     return tuple(found)
 
 
@@ -160,13 +163,19 @@ def _open(key: _Key, file: RunFile, layout: Layout) -> Run:
     return run
 
 
-def keep_written(directory: Path, file: RunFile, layout: Layout, data: pa.Buffer) -> None:
-    """Open a run that this process has just written from its bytes, until others need the memory.
+def keep_written(
+    directory: Path, file: RunFile, layout: Layout, batch: pa.RecordBatch, data: pa.Buffer
+) -> None:
+    """Open a run that this process has just written, until others need the memory.
 
-    It is read from its pack afterwards.
+    It has the rows of the batch, unless they keep others in memory: then it is opened from its
+    bytes. It is read from its pack afterwards.
     """
     key = f"{directory}/{file.pack}", file.position
-    run = Run.of_batches(layout, opened(_batches(data, layout, file.rows), layout) or ())
+    if batch.get_total_buffer_size() <= data.size and batch.schema.equals(layout.schema):
+        run = Run.of_batches(layout, (batch,))
+    else:
+        run = Run.of_batches(layout, opened(_batches(data, layout, file.rows), layout) or ())
     with _process.lock:
         _process.keep(key, _Opened(file, run, data))
         _process.written[key] = data.size

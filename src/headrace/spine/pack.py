@@ -76,9 +76,9 @@ class PackWriter:
         """Write a consolidated Z-set as one run."""
         if not _is_small(rows):
             return self._streamed(rows.layout, [rows])
-        run, data = self._composed(rows)
+        run, batch, data = self._composed(rows)
         if self._to_read:
-            keep_written(self._directory, run, rows.layout, data)
+            keep_written(self._directory, run, rows.layout, batch, data)
         return run
 
     def write_parts(self, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
@@ -121,10 +121,10 @@ class PackWriter:
         self._close()
         remove_packs(self._directory, [self._name])
 
-    def _composed(self, rows: ZSet) -> tuple[RunFile, pa.Buffer]:
-        """Write a run at once; return its bytes too. Arrow would make many small writes."""
+    def _composed(self, rows: ZSet) -> tuple[RunFile, pa.RecordBatch, pa.Buffer]:
+        """Write a run at once; return its rows and bytes too. Arrow would make many small writes."""
         schema, head = rows.layout.stored_schema
-        whole = in_one_batch(rows.table)
+        batch = whole = in_one_batch(rows.table)
         if rows.layout.stored:
             whole = pa.RecordBatch.from_arrays(whole.columns, schema=schema)
         starts = range(0, max(1, rows.rows), BATCH_ROWS)
@@ -134,7 +134,7 @@ class PackWriter:
         with self._range() as written:
             written.write(data)
         low, high = (int(hashes[0]), int(hashes[-1])) if rows.rows else (0, -1)
-        return self._ended(written, rows.rows, low, high), data
+        return self._ended(written, rows.rows, low, high), batch, data
 
     def _streamed(self, layout: Layout, parts: Iterable[ZSet]) -> RunFile:
         batches = _Batches()

@@ -19,7 +19,7 @@ from headrace.zset.equality import Ints
 from headrace.zset.zset import in_one_piece, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from headrace.zset import Restriction
 
@@ -199,11 +199,8 @@ class Run:
         Faster than :meth:`matches` for a single hash. It makes no call that releases Python's lock:
         many threads that look up single keys would wait for each other at every such call.
         """
-        if self.rows <= _SMALL:
-            if not self._members:
-                self._members.append(frozenset(h for own in self.hashes for h in own.tolist()))
-            if hash_ not in self._members[0]:
-                return []
+        if self.has_none_of((hash_,)):
+            return []
         found = []
         for index in range(bisect_left(self.highs, hash_), len(self.hashes)):
             own = self.hashes[index].data
@@ -214,6 +211,14 @@ class Run:
             if at < len(own):
                 break
         return found
+
+    def has_none_of(self, hashes: Iterable[int]) -> bool:
+        """Whether it is known at once that no row has one of some hashes: only of a small run."""
+        if self.rows > _SMALL:
+            return False
+        if not self._members:
+            self._members.append(frozenset(h for own in self.hashes for h in own.tolist()))
+        return self._members[0].isdisjoint(hashes)
 
     def blocks(self, hashes: Ints) -> Pairs:
         """Return the start and the stop position of the rows of each hash; ``hashes`` ascends.
@@ -382,6 +387,9 @@ def matches_in(layout: Layout, runs: Sequence[Run], hashes: Ints) -> tuple[Ints,
         if len(few) < _TOGETHER or sum(r.rows for r in few) > _COPIED + _MANY * len(hashes):
             few = []
     others = [run for run in runs if run not in few] if few else runs
+    if len(hashes) < _SEVERAL:
+        asked = hashes.tolist()
+        others = [run for run in others if run.rows > _COPIED or not run.has_none_of(asked)]
     pairs = [run.matches_of(hashes) for run in others]
     found = [i for i, (probe, _) in enumerate(pairs) if len(probe)]
     if not found and not few:
