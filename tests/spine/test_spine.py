@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import HIGHEST, LOWEST, Spine, merge, pack, ranges, write_parts, write_run
+from headrace.spine import HIGHEST, LOWEST, Run, Spine, merge, pack, ranges, write_parts, write_run
 from headrace.zset import WEIGHT, Layout, Restriction, Test, ZSet
 from length import choose
 from reference import Bag, bag, hash_of, is_consolidated, numbers, plus, table_of
@@ -19,6 +19,8 @@ from text_tables import assert_rows, zset
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy as np
 
 COLUMNS = pa.schema([("v", pa.string()), ("k", pa.int64()), ("j", pa.string())])
 LAYOUT = Layout(("k", "j"), COLUMNS, pa.schema([(WEIGHT, pa.int64()), ("n", pa.int64())]))
@@ -253,6 +255,27 @@ def test_a_lookup_of_an_equal_hash_with_another_key_finds_nothing() -> None:
     users = zset(USERS, "weight | user | city \n +1 | ann | Oslo", bits=0)
     probes, _ = Spine(USERS).plus(users).lookup(numbers(LOWEST), [pa.array(["bob"])])
     assert len(probes) == 0
+
+
+def test_a_key_is_searched_only_in_those_small_runs_that_have_its_hash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("ann", "bob", "eva", "kim", "ann")
+    spine = Spine(USERS)
+    for name in names:
+        spine = spine.plus(zset(USERS, f"weight | user | city \n +1 | {name} | Oslo"))
+    searched: list[Run] = []
+
+    def matches_of(run: Run, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        searched.append(run)
+        return real(run, hashes)
+
+    real = Run.matches_of
+    monkeypatch.setattr(Run, "matches_of", matches_of)
+    for name, count in (("ann", 2), ("kim", 1), ("zoe", 0)):
+        searched.clear()
+        _, found = spine.lookup(numbers(hash_of([name], 64)), [pa.array([name])])
+        assert (len(searched), found.weights.sum()) == (count, count)
 
 
 def test_rows_that_cancel_between_runs_are_gone_but_counted_in_the_bound() -> None:

@@ -11,6 +11,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.zset import row_hash
 from headrace.zset.row_hash import hashes_of, spark_hash
 
 TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.bool_())
@@ -30,7 +31,10 @@ def test_rows_are_hashed_together_as_one_by_one(rows: list[tuple[object, ...]], 
         for i, kind in enumerate(TYPES)
     ]
     expected = [spark_hash(row, TYPES) for row in rows[skipped:]]
-    assert hashes_of(columns, len(expected)).tolist() == expected
+    for alone in (0, 32):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(row_hash, "_ALONE", alone)
+            assert hashes_of(columns, len(expected)).tolist() == expected
 
 
 @settings(max_examples=20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
+from headrace.zset import exact_floats
+from headrace.zset.exact_floats import digits_of, float_sums
 from headrace.zset.sums import halves, segment_sums, sums_at
 
 BIG = 2**63
@@ -116,3 +119,18 @@ def test_a_long_stretch_of_large_values_is_exact() -> None:
     largest = 10**38 - 1
     column = decimals([largest, -largest] * 500 + [largest], 38)
     assert int(segment_sums(column, np.array([0]))[0].as_py()) == largest
+
+
+@given(stretches=st.lists(st.lists(st.floats(allow_nan=False), max_size=6), max_size=4))
+def test_floats_are_summed_alike_one_by_one_and_together(stretches: list) -> None:
+    rows, places, digits = digits_of(np.array([v for each in stretches for v in each], np.float64))
+    owners = np.repeat(np.arange(len(stretches)), [len(each) for each in stretches])
+    found = []
+    for few in (0, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exact_floats, "_FEW", few)
+            found.append(float_sums(len(stretches), owners[rows], places, digits))
+    np.testing.assert_array_equal(*(sums.view(np.int64) for sums in found))
+    for stretch, total in zip(stretches, found[0].tolist(), strict=True):
+        if all(map(math.isfinite, stretch)) and math.isfinite(total):
+            assert total == math.fsum(stretch)

@@ -199,3 +199,12 @@ def test_large_inputs_consolidate_like_small_ones() -> None:
     result = ZSet.of(USERS, given_rows).consolidated()
     assert is_consolidated(result)
     assert bag(result.table, ["user"]) == bag(given_rows, ["user"])
+
+
+@pytest.mark.parametrize("bits", [0, 2, 64])
+def test_rows_are_placed_by_their_keys_also_where_hashes_are_equal(bits: int) -> None:
+    changes = [{"user": user, WEIGHT: 1} for user in ("a", None, "b", "c", "a", "b", "b")]
+    rows = ZSet.of(USERS, table_of(USERS, changes, bits=bits))
+    keys = rows.consolidated()
+    at = keys.places_of(rows)
+    assert keys.take(at).table["user"].to_pylist() == [each["user"] for each in changes]

@@ -333,9 +333,7 @@ def _float_sums(groups: int, old: _Digits, new: _Digits) -> tuple[pa.Array, pa.A
     places = np.concatenate([place, place, more])
     counts = np.zeros(2 * groups, np.int64)
     np.add.at(counts, of, np.concatenate([old.weights, old.weights, new.weights]))
-    sums = float_sums(
-        2 * groups, of, places, np.concatenate([old.digits, old.digits, new.digits])
-    )
+    sums = float_sums(2 * groups, of, places, np.concatenate([old.digits, old.digits, new.digits]))
     empty = counts == 0
     return (
         pa.array(sums[:groups], mask=empty[:groups]),

@@ -244,9 +244,7 @@ def _answer(
     is_new, at = kept >= len(old.at), at[kept]
     table, names = both.take(kept).table, schema.names
     given = {ROWS: WEIGHT}
-    columns = [
-        column(table, given.get(name, name)) for name in names[: len(names) - len(results)]
-    ]
+    columns = [column(table, given.get(name, name)) for name in names[: len(names) - len(results)]]
     columns[names.index(WEIGHT)] = pa.array(np.where(is_new, 1, -1))
     positions = pa.array(at + is_new * len(changed))
     columns += [pa.concat_arrays(each).take(positions) for each in results]

@@ -57,6 +57,8 @@ class FeedbackRounds:
 
         Raises ``invalid`` if there are more than ``most_rows`` rows of feedback.
         """
+        if not self.loops:
+            return tuple(reports)
         feedback = {loop.feedback for loop in self.loops}
         own = feedback | {loop.over_limit for loop in self.loops}
         remaining = []

@@ -122,7 +122,7 @@ class PackWriter:
         remove_packs(self._directory, [self._name])
 
     def _composed(self, rows: ZSet) -> tuple[RunFile, pa.RecordBatch, pa.Buffer]:
-        """Write a run at once; return its rows and bytes too. Arrow would make many small writes."""
+        """Write a run at once, not by Arrow's many small writes; return its rows and bytes too."""
         schema, head = rows.layout.stored_schema
         batch = whole = in_one_batch(rows.table)
         if rows.layout.stored:

@@ -339,6 +339,14 @@ def _taken(batch: Batch, rows: Ints) -> pa.RecordBatch:
     return batch.take(rows) if isinstance(batch, StoredBatch) else batch.take(pa.array(rows))
 
 
+def runs_near(runs: Sequence[Run], hashes: Ints) -> Sequence[Run]:
+    """Return runs without most of those that have no row of some hashes, if these are few."""
+    if len(hashes) >= _SEVERAL:
+        return runs
+    asked = hashes.tolist()
+    return [run for run in runs if run.rows > _COPIED or not run.has_none_of(asked)]
+
+
 def take_of(layout: Layout, runs: Sequence[Run], rows: Sequence[Ints]) -> pa.Table:
     """Return the rows at positions in several runs, one run after the other, in one piece.
 
@@ -386,10 +394,7 @@ def matches_in(layout: Layout, runs: Sequence[Run], hashes: Ints) -> tuple[Ints,
         few = [run for run in runs if run.rows <= _SMALL and run.only_batch is not None]
         if len(few) < _TOGETHER or sum(r.rows for r in few) > _COPIED + _MANY * len(hashes):
             few = []
-    others = [run for run in runs if run not in few] if few else runs
-    if len(hashes) < _SEVERAL:
-        asked = hashes.tolist()
-        others = [run for run in others if run.rows > _COPIED or not run.has_none_of(asked)]
+    others = [run for run in runs if run not in few] if few else runs_near(runs, hashes)
     pairs = [run.matches_of(hashes) for run in others]
     found = [i for i, (probe, _) in enumerate(pairs) if len(probe)]
     if not found and not few:

@@ -25,7 +25,7 @@ from headrace.spine.near_rows import Neighbours, near
 from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.ranges_of_keys import KeyLimit, in_order, in_range
-from headrace.spine.run import Run, matches_in, take_of
+from headrace.spine.run import Run, matches_in, runs_near, take_of
 from headrace.spine.stored import StoredBatch
 from headrace.zset import EVERY_ROW, WEIGHT, Layout, Restriction, ZSet, same_pairs
 from headrace.zset.equality import valid
@@ -316,8 +316,9 @@ class Spine:
         while found is None or len(pending):
             own = asked.hashes[pending]
             if known is None or found is not None:
-                read = heads_of(self.layout, (*self.runs, added), own, most)
-                changed = read.runs == len(self.runs)
+                runs = runs_near(self.runs, own)
+                read = heads_of(self.layout, (*runs, added), own, most)
+                changed = read.runs == len(runs)
                 self.reads.rows += len(changed)
             else:
                 read = known.then(heads_of(self.layout, (added,), own, most))
@@ -482,7 +483,7 @@ class Spine:
         if runs and whole is not None and self.layout.order:
             within = np.arange(start, stop)
             asked = whole.take(within if order is None else order[within])
-            probes, run_of, table = self._narrowed(runs, asked)
+            probes, run_of, table = self._narrowed(runs_near(runs, hashes[start:stop]), asked)
         else:
             probes, run_of, table = matches_in(self.layout, runs, hashes[start:stop])
         return self._matching(
@@ -517,6 +518,8 @@ class Spine:
 
     def _narrowed(self, runs: Sequence[Run], asked: ZSet) -> tuple[Ints, Ints, pa.Table]:
         """Return candidates for rows in each run, in the form that :func:`matches_in` does."""
+        if not runs:
+            return asked.hashes[:0], asked.hashes[:0], self.layout.no_rows
         pairs, read = narrowed(runs, asked)
         self.reads.rows += read
         probes = np.concatenate([probe for probe, _ in pairs])

@@ -46,6 +46,8 @@ _SHORT_BITS: Final = 32
 _WORD: Final = 64
 _STRIPE: Final = 32
 """From this length on, bytes are hashed in four lanes."""
+_ALONE: Final = 32
+"""Up to so many numbers are hashed one by one."""
 _MANY: Final = 256
 """The fewest values that are hashed together; half as many for each length among them."""
 
@@ -122,6 +124,12 @@ def _of_values(column: pa.Array, seeds: _Hashes) -> _Hashes:
     if column.type.bit_width > _SHORT_BITS:
         return _of_longs(given.astype(np.int64, copy=False), seeds)
     return _of_ints(given.astype(np.int32, copy=False), seeds)
+
+
+def _of_few(given: npt.NDArray[np.signedinteger], seeds: _Hashes) -> _Hashes:
+    """Return the hashes of a few numbers as those of their bytes."""
+    data, size = given.tobytes(), given.itemsize
+    return _of_bytes([data[at : at + size] for at in range(0, len(data), size)], seeds)
 
 
 def _of_lists(column: pa.ListArray, seeds: _Hashes) -> _Hashes:
@@ -229,12 +237,16 @@ def _words_at(data: npt.NDArray[np.uint8], starts: Ints, size: int) -> _Hashes:
 
 
 def _of_longs(given: Ints, seeds: _Hashes) -> _Hashes:
+    if len(given) <= _ALONE:
+        return _of_few(given, seeds)
     first, second, _, fourth, fifth = _PRIMES
     word = _rotated(given.view(np.uint64) * second, 31) * first
     return _mixed(_rotated((seeds + fifth + np.uint64(8)) ^ word, 27) * first + fourth)
 
 
 def _of_ints(given: npt.NDArray[np.int32], seeds: _Hashes) -> _Hashes:
+    if len(given) <= _ALONE:
+        return _of_few(given, seeds)
     first, second, third, _, fifth = _PRIMES
     word = given.view(np.uint32).astype(np.uint64) * first
     return _mixed(_rotated((seeds + fifth + np.uint64(4)) ^ word, 23) * second + third)
