@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.catalog import Relation
+    from headrace.runtime.swap import Swap
 
 PARTITIONS = 2
 BIGINT = pa.int64()
@@ -542,24 +543,24 @@ class PureDatabase:
         self, fill: Fill, former: View | None = None, cleaned: tuple[DirtyId, ...] = ()
     ) -> View:
         """Read what has changed meanwhile, and commit the view; dirty entries are cleaned."""
-        with self.loop.exclusive([fill.view.id, *fill.view.depends_on]):
+        with self.loop.holding([fill.view.id, *fill.view.depends_on]):
             fill.catch_up(self.loop.published.current)
             if former is not None:
                 return self.take_over(fill, former, cleaned)
-            create_filled(fill)
-            return self._filled(fill)
+            return self._filled(fill, create_filled(fill))
 
     def take_over(
         self, fill: Fill, former: View, cleaned: tuple[DirtyId, ...] = (), *, stays: bool = False
     ) -> View:
         """Commit a build in place of a former one, with what has been read."""
-        with self.loop.exclusive():
-            take_over(fill, former.build, cleaned, stays=stays)
-            return self._filled(fill)
+        with self.loop.holding([fill.view.id, *fill.view.depends_on]):
+            return self._filled(fill, take_over(fill, former.build, cleaned, stays=stays))
 
-    def _filled(self, fill: Fill) -> View:
-        self.runner.relations[fill.view.id] = self.runner.filling.pop(fill.view.build)
-        self._publish(fill.view)
+    def _filled(self, fill: Fill, filled: Swap) -> View:
+        with self.loop.lock:
+            filled.commit()
+            self.runner.relations[fill.view.id] = self.runner.filling.pop(fill.view.build)
+            self._publish(fill.view)
         return fill.view
 
     def _publish(self, relation: Table | View | Sink) -> None:
@@ -585,7 +586,7 @@ class PureDatabase:
     def finish_replay(self, fill: Fill, cleaned: tuple[DirtyId, ...] = ()) -> Replaced:
         """Read what has changed meanwhile, and replace what is stored of the groups."""
         lags = fill.view.id in self.loop.published.current.lagging
-        with self.loop.refreshing, self.loop.exclusive():
+        with self.loop.refreshing, self.loop.holding([fill.view.id]):
             if lags:
                 fill.begin(self.loop.published.at_frontier(fill.view))
             else:

@@ -12,20 +12,24 @@ from weakref import ref
 
 import pytest
 
+from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError
+from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError, RepairedView
 from headrace.runtime import epoch as epochs
 from headrace.runtime.beside import SetSteps, _Threads
-from headrace.runtime.cancelling import Cancellation
+from headrace.runtime.builds import fill_again
+from headrace.runtime.cancelling import Cancellation, StatementLock
 from headrace.runtime.connected import ConnectedSets
+from headrace.runtime.fill import Fill
 from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.published import STOPPED
 from headrace.runtime.pump import Pump
+from headrace.runtime.rebuild import TableRebuild
 from headrace.runtime.stages import Poll
 from headrace.runtime.step import Clock
 from headrace.runtime.width import Width
 from headrace.types import Epoch, RelationId
-from runtime.pure import PureDatabase
+from runtime.pure import TABLE, PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,9 +143,10 @@ def test_a_step_that_was_admitted_does_not_begin_once_it_is_excluded() -> None:
     beside.run = given.append
     poll = Poll(Epoch(1), {}, Clock(0, 0), frozenset())
     assert beside.admits(some, rested=False, full=False)
-    with beside.excluded(some):
+    with beside.holding(some, "a test", StatementLock()):
         assert beside.begin(some, poll, None, print) is None  # type: ignore[arg-type]
         assert (beside.steps, beside.waiting, given) == ((), some, [])
+        assert (beside.waited_for(RelationId(1)) or "").startswith("a test, for 0.")
         assert beside.begin(other, poll, None, print) is not None  # type: ignore[arg-type]
     assert beside.begin(some, poll, None, print) is not None  # type: ignore[arg-type]
     assert beside.busy == some | other
@@ -214,7 +219,7 @@ def test_the_last_epoch_of_a_step_ends_what_excludes_it(sets: Sets) -> None:
 
     waiting = threading.Thread(target=excludes)
     waiting.start()
-    while not sets.db.loop.beside._excluding:
+    while not sets.db.loop.beside.holds:
         waiting.join(0.001)
     assert not entered.is_set()
     sets.append(sets.b, WIDE)
@@ -540,7 +545,7 @@ def test_a_statement_that_waits_for_a_wide_step_says_so_and_can_be_cancelled(set
             with pytest.raises(HeadraceError, match="the statement was cancelled"):
                 wait()
     assert waited == ["waiting for a step of 5 changes"] * 2
-    assert sets.db.loop.beside._excluding == ()
+    assert sets.db.loop.beside.holds == ()
     sets.end_one()
     assert sets.counts() == (WIDE, 0)
 
@@ -591,3 +596,104 @@ def test_closing_waits_for_the_steps_that_run(sets: Sets, monkeypatch: pytest.Mo
     closing.join()
     assert sets.counts() == (WIDE, 0)
     assert not [t for t in threading.enumerate() if t.name.startswith("headrace-")]
+
+
+@dataclass
+class Beside:
+    """At a stage of what holds a set, an epoch of another set is made on another thread."""
+
+    sets: Sets
+    at: str
+    epochs: list[Epoch | None] = field(default_factory=list)
+    waits_for: list[str | None] = field(default_factory=list)
+
+    def __call__(self, stage: str) -> None:
+        if stage != self.at or self.epochs or self.sets.db.loop.beside.held() is None:
+            return
+        (before, _) = self.sets.counts()
+        self.sets.append(self.sets.a, 1)  # its set is held: it waits
+        self.sets.append(self.sets.b, 1)
+        made = threading.Thread(target=lambda: self.epochs.append(self.sets.advance()))
+        made.start()
+        made.join(60)
+        assert not made.is_alive(), "it waited for what holds another set"
+        self.waits_for.append(self.sets.db.loop.beside.waited_for(self.sets.over_a.id))
+        assert self.sets.counts() == (before, 4), "no epoch of the set that is held is made"
+
+
+def _fills(sets: Sets) -> View:
+    fill = sets.db.begin_view("filled", sets.a)
+    sets.append(sets.a, 1)
+    sets.advance()
+    return sets.db.finish_view(fill)
+
+
+def _takes_over(sets: Sets) -> View:
+    fill = sets.db.begin_view("over_a", sets.a, sets.over_a)
+    return sets.db.finish_view(fill, sets.over_a)
+
+
+def _refreshes(sets: Sets) -> View:
+    late = sets.db.create_view("late", sets.a, RefreshPolicy(RefreshKind.MANUAL))
+    sets.append(sets.a, 1)
+    sets.advance()
+    sets.db.refresh(late)
+    return late
+
+
+def _replays(sets: Sets) -> View:
+    sets.db.damage(sets.over_a, 1)
+    assert sets.db.finish_replay(sets.db.begin_replay(sets.over_a, [1])).changed == 2
+    return sets.over_a
+
+
+def _corrects(sets: Sets) -> View:
+    loop = sets.db.loop
+    with loop.holding([sets.a.id], "a test"), sets.db.compaction.busy:
+        TableRebuild(loop, sets.a, TABLE, lambda _done, _total: None).correct()
+    return sets.over_a
+
+
+def _fills_again(sets: Sets) -> View:
+    db = sets.db
+    late = db.create_view("late", sets.a, RefreshPolicy(RefreshKind.MANUAL))
+    db.runner.filling[late.build] = late
+    with db.loop.refreshing, db.loop.holding([late.id], "a test"):
+        fill = Fill(db.loop, late, lambda _done, _total: None)
+        fill_again(fill, RepairedView(late.id, STOPPED, sets.epoch))
+    return late
+
+
+@pytest.mark.parametrize(
+    ("does", "at"),
+    [
+        (_fills, "catch up"),
+        (_takes_over, "take over"),
+        (_refreshes, "refresh follows"),
+        (_replays, "replace"),
+        (_replays, "replaced"),
+        (_corrects, "correct"),
+        (_fills_again, "fill"),
+    ],
+)
+def test_the_last_part_of_what_changes_a_set_delays_no_epoch_of_another(
+    sets: Sets, does: Callable[[Sets], View], at: str
+) -> None:
+    for table in (sets.a, sets.b):
+        sets.append(table, 3)
+    sets.advance()
+    sets.db.loop.fault = beside = Beside(sets, at)
+    view = does(sets)
+    sets.db.loop.fault = lambda _stage: None
+    (made,) = beside.epochs
+    assert made is not None
+    assert made < sets.epoch, "what held the other set was committed after it"
+    assert beside.waits_for[0] is not None
+    assert "s so far" in beside.waits_for[0]
+    sets.advance()
+    in_a = sets.db.loop.published.current.positions[sets.a.id]
+    assert (sets.counts(), sets.db.loop.pending()) == ((in_a, 4), 0)
+    if view.id in sets.db.loop.published.current.lagging:
+        sets.db.refresh(view)
+    assert sum(n for _, n in sets.db.rows(view.id).elements()) in (in_a, 0)
+    assert not sets.db.ledger.violations()

@@ -7,6 +7,7 @@ To add one, write a function of the world and its arguments under :func:`rule`. 
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,6 +115,23 @@ def _is_free(world: World) -> bool:
     return world.db.loop.lock._owner is None
 
 
+def _on_another_thread(do: Callable[[], object]) -> None:
+    """Do something as another thread does, which holds no sets; wait for it."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            do()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+
+    other = threading.Thread(target=run)
+    other.start()
+    other.join()
+    if errors:
+        raise errors[0]
+
+
 @happening
 def another_takes_over(world: World) -> None:
     if _in_a_store(world) and len(world.zombies) < 3:
@@ -137,13 +155,13 @@ def a_write(world: World) -> None:
 @happening
 def an_epoch(world: World) -> None:
     if _is_free(world):
-        world.db.loop.advance()
+        _on_another_thread(world.db.loop.advance)
 
 
 @happening
 def a_step_beside(world: World) -> None:
     if _is_free(world):
-        world.process.end_step()
+        _on_another_thread(world.process.end_step)
 
 
 @happening
@@ -356,7 +374,7 @@ def finish(world: World) -> None:
 @rule(
     2,
     ("take over", *_FILL, "put log"),
-    meanwhile=(*_TAKEN_OVER, "a_compaction", "a_delivery"),
+    meanwhile=(*_TAKEN_OVER, "a_compaction", "a_delivery", "an_epoch", "a_step_beside"),
     restarts=True,
     given=changes,
 )
@@ -373,7 +391,10 @@ def replace(world: World, given: list[Change]) -> None:
     3,
     ("refresh", "refreshed", "refresh follows", "put runs", "fetch", *COMMITTING),
     applies=lambda world: "late" in world.ids,
-    meanwhile=(*_TAKEN_OVER, "a_write", "a_compaction", "a_delivery"),
+    meanwhile=(
+        *_TAKEN_OVER,
+        *("a_write", "a_compaction", "a_delivery", "an_epoch", "a_step_beside"),
+    ),
     which=lambda random: random.randint(1, 7),
 )
 def refresh(world: World, which: int) -> None:
@@ -385,7 +406,7 @@ def refresh(world: World, which: int) -> None:
 @rule(
     2,
     ("replace", "replaced", *_FILL, "put log"),
-    meanwhile=(*_TAKEN_OVER, "a_compaction", "a_delivery"),
+    meanwhile=(*_TAKEN_OVER, "a_compaction", "a_delivery", "an_epoch", "a_step_beside"),
     restarts=True,
     which=below(3),
     groups=_groups,

@@ -284,7 +284,8 @@ class Reconciling:
         ledger, made = self.ledger, rounds.to_json()
         known = self._marked(relation)
         entries = self._entries(relation, found) if isinstance(relation, View) and not known else ()
-        with self.loop.between():  # a stop of the view has to be published
+        stops = any(entry.cause == STOPPED for entry in entries)
+        with self.loop.exclusive([relation.id]) if stops else self.loop.between():
             evidence = ledger.evidence.record(relation.id, made, found, entries)
         compared = SampleOutcome(relation, rounds, count.stored, count.wrong, evidence)
         if known:
@@ -392,19 +393,21 @@ class Reconciling:
         if error is None or error.code not in (Code.INTERNAL, Code.INVALID) or not above:
             return error
         last = self.ledger.head.epoch
-        with self.loop.exclusive():
+        ids, what = [relation.id, *(each.id for each in above)], f"the repair of {relation.name}"
+        with self.loop.exclusive(ids):
             for each in above:
                 why = f'It is rebuilt after {relation.kind} "{relation.name}" is repaired.'
                 mark_stopped(self.ledger, each, last, why)
         error = self._replayed(relation, report)
-        with self.loop.exclusive(), self.compaction.busy:
+        with self.loop.holding(ids, what), self.compaction.busy:
             for each in above:
                 fill_again(Fill(self.loop, each, report), RepairedView(each.id, STOPPED, last))
         return error
 
     def _replayed(self, relation: Stored, report: Progress) -> HeadraceError | None:
         if isinstance(relation, Table):
-            with self.loop.exclusive(), self.compaction.busy:
+            what = f"the repair of {relation.name}"
+            with self.loop.holding([relation.id], what), self.compaction.busy:
                 layout = self.reader.published.layout(relation)
                 try:
                     TableRebuild(self.loop, relation, layout, report).correct()

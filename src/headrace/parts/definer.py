@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -139,18 +139,26 @@ class Definer:
         former = replaced if isinstance(replaced, View) and replaced.id in dropped else None
 
         def join(fill: Fill, circuit: Circuit) -> Epoch:
-            catalog = self.loop.catalog.without(dropped).with_(view)
-            gone = live(self.loop.catalog, dropped)
-            epoch = create_filled(fill, dropped)
-            self.declarations.withdraw(gone, self.loop.catalog)
-            self.declarations.announce(view)
-            self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
+            filled = create_filled(fill, dropped)
+            with self._changing(()):
+                catalog = self.loop.catalog.without(dropped).with_(view)
+                gone = live(self.loop.catalog, dropped)
+                epoch = filled.commit()
+                self.declarations.withdraw(gone, self.loop.catalog)
+                self.declarations.announce(view)
+                self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
             self.openlineage.dropped(each for each in gone if each is not former)
             return epoch
 
         with self.openlineage.filling(view, former):
             return self.filling.fill(
-                planned, progress, join, earliest=earliest, reuse=reuse, names_row=True
+                planned,
+                progress,
+                join,
+                earliest=earliest,
+                reuse=reuse,
+                names_row=True,
+                dropped=dropped,
             )
 
     def replace_view(
@@ -176,12 +184,16 @@ class Definer:
 
         def join(fill: Fill, _circuit: Circuit) -> Epoch:
             live(self.loop.catalog, [former.id], {former.id: former})
-            catalog = self.loop.catalog.with_(view)
-            right = removed_with(dirty, self.ledger.head.dirty, self.loop.catalog)
-            stops = stops_moved(self.ledger, self.loop.catalog, catalog, {view.id}, {}, view.name)
-            epoch = take_over(fill, former.build, right, stops.ended, stops.marked, stays=stays)
-            self.declarations.announce_replaced(view, catalog)
-            self._publish(catalog, {})
+            known = self.loop.catalog
+            right = removed_with(dirty, self.ledger.head.dirty, known)
+            of = {view.id}
+            stops = stops_moved(self.ledger, known, known.with_(view), of, {}, view.name)
+            filled = take_over(fill, former.build, right, stops.ended, stops.marked, stays=stays)
+            with self._changing(()):
+                catalog = self.loop.catalog.with_(view)
+                epoch = filled.commit()
+                self.declarations.announce_replaced(view, catalog)
+                self._publish(catalog, {})
             return epoch
 
         with self.openlineage.filling(view, former):
@@ -251,15 +263,20 @@ class Definer:
             HeadraceError: ``conflict`` if a sink reads one with other columns; ``invalid`` if a
                 plain view cannot.
         """
-        with self._changing():
-            before = {view.id: view for pair in pairs for view in pair}
-            catalog, dirty = self.loop.catalog, self.ledger.head.dirty
-            live(catalog, before, before)
+        before = {view.id: view for pair in pairs for view in pair}
+        names = ", ".join(f'"{shown_name(view, self.loop.catalog)}"' for view, _ in pairs)
+        with ExitStack() as held:
+            held.enter_context(self.loop.holding(before, f"the swap of view {names}"))
+            dirty, state = self.ledger.head.dirty, self.loop.published.current
+            live(state.catalog, before, before)
             require_right(dirty, [candidate for _, candidate in pairs])
-            state = self.loop.published.current
-            require_complete(catalog, state, pairs)
+            require_complete(state.catalog, state, pairs)
             swapped = SwappedDefinitions(self.declarations, state, pairs, kept_until)
-            places = swapped.places()
+            with self.declarations.planning:
+                places = swapped.places()
+            exchanging = held.enter_context(exchange(self.loop, places))
+            held.enter_context(self._changing(()))
+            catalog = self.loop.catalog
             former, order = declared_in_order(catalog, places)
             exchanged = {p.view.id: p.candidate.id for p in places if not p.by_name}
             repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]
@@ -275,7 +292,7 @@ class Definer:
                 stops = stops_moved(self.ledger, known, catalog, exchanged.keys(), exchanged, of)
                 cleaned, moved = dirt_moved((e for e in dirty if e.id in right), places)
                 marked = (*stops.marked, *moved)
-                done = exchange(self.loop, places, plain, cleaned, stops.ended, marked)
+                done = exchanging.committed(self.loop, plain, cleaned, stops.ended, marked)
             for each in after:
                 self.declarations.announce_texts_above(each, catalog)
             replaced = self.loop.catalog
@@ -435,10 +452,11 @@ class Definer:
     # -- pieces ----------------------------------------------------------------------------
 
     @contextmanager
-    def _changing(self, among: Collection[RelationId] | None = None) -> Iterator[None]:
+    def _changing(self, among: Collection[RelationId]) -> Iterator[None]:
         """Hold the locks of epochs and of planning while the block runs.
 
-        It may change what the sets of relations ``among`` (default: all) consist of.
+        It may change what the sets of relations ``among`` consist of; so it may those of sets that
+        this thread holds.
         """
         with self.loop.exclusive(among), self.declarations.planning:
             yield

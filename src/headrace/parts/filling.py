@@ -9,6 +9,7 @@ from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
 from headrace.parts.fills import FillProgress
 from headrace.parts.fold_checks import check_folds
+from headrace.runtime.connected import CLOCK
 from headrace.runtime.fill import Fill
 from headrace.runtime.retirement import known_of, latest_times
 
@@ -33,7 +34,7 @@ FILL_RATE: Final = "fill_rate"
 """The ledger's setting with the rows per second that the last fill of some length has read."""
 
 Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
-"""Commits a fill that has caught up, while no epochs are made."""
+"""Commits a fill that has caught up, while the sets that it touches are held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +58,21 @@ class Filling:
         reuse: bool = False,
         names_row: bool = False,
         held: bool = False,
+        dropped: Iterable[RelationId] = (),
     ) -> Epoch:
         """Fill a build of a view and let it join the epochs; return the epoch that it joins in.
 
-        Epochs and other fills continue: the lock of epochs is held only for the last changes and
-        for ``join``; for a view with recursions, during the whole fill. If it ``stays`` and lags,
-        it is filled as of its frontier; so is any view if epochs are ``held``. With ``earliest``,
-        it is filled from the events that streams still retain. With ``reuse``, state of other views
-        is read in place of inputs, where that costs less. With ``names_row``, the error of a
-        failing query quotes a row that it fails on: only for clients that may read the inputs.
+        Epochs and other fills continue: the sets that the view is or will be part of are held only
+        for the last changes and for ``join``, those of other views not at all; for a view with
+        recursions, during the whole fill. ``dropped`` are relations that the build replaces. If it
+        ``stays`` and lags, it is filled as of its frontier; so is any view if its set is ``held``.
+        With ``earliest``, it is filled from the events that streams still retain. With ``reuse``,
+        state of other views is read in place of inputs, where that costs less. With ``names_row``,
+        the error of a failing query quotes a row that it fails on: only for clients that may read
+        the inputs.
 
-        It can be paused between two parts, unless others wait for its end: if it ``stays``, if
-        epochs are ``held``, or if the view has recursions.
+        It can be paused between two parts, unless others wait for its end: if it ``stays``, if its
+        set is ``held``, or if the view has recursions.
 
         Raises:
             HeadraceError: ``conflict`` if a stream no longer retains all its events.
@@ -91,8 +95,7 @@ class Filling:
         )
 
         def joined() -> Epoch:
-            with self.engine.planning:
-                return join(fill, circuit)
+            return join(fill, circuit)
 
         def begun() -> None:
             check_folds(circuit, fill.attempt.files, self.loop.runs)
@@ -101,7 +104,9 @@ class Filling:
             with self.fills.running(running), fill.attempt:
                 if standing or held:
                     return self.join_standing(fill, joined, begun=begun)
-                epoch = self.join(fill, joined, alone=alone, begun=begun, between=running.wait)
+                epoch = self.join(
+                    fill, joined, alone=alone, begun=begun, between=running.wait, dropped=dropped
+                )
             if running.pace.rate is not None:
                 self.reader.ledger.settings.set(FILL_RATE, running.pace.rate)
             return epoch
@@ -116,29 +121,30 @@ class Filling:
         alone: bool,
         begun: Callable[[], None] = lambda: None,
         between: Callable[[], None] = lambda: None,
+        dropped: Iterable[RelationId] = (),
     ) -> T:
         """Fill the builds that the engine knows of, and publish them by ``join``.
 
-        If ``alone``, the lock of epochs is held for the whole fill; otherwise ``begun`` is called
-        without it, once most rows are written, and ``between`` whenever many changes have been read
-        since.
+        If ``alone``, the sets that it touches are held for the whole fill; otherwise ``begun`` is
+        called without that, once most rows are written, and ``between`` whenever many changes have
+        been read since.
         """
         reader, loop, view = self.reader, self.loop, fill.view
         for relation in live(reader.catalog, view.depends_on):
             reader.require_running(relation)
         inputs = {relation.id: relation for relation in live(reader.catalog, view.inputs)}
-        among = None if alone else self._among(fill)
+        among = self._among(fill).union(dropped)
         try:
             if not alone:
                 fill.begin(reader.settled(view.depends_on))
                 begun()
                 while fill.catch_up(reader.published) > loop.settings.small_rows:
                     between()
-            with loop.exclusive(among):
+            with loop.holding(among, f'the fill of view "{view.name}"'):
                 for relation in live(reader.catalog, inputs, inputs):
                     reader.require_running(relation)
                 if alone:
-                    fill.begin(self.pump.settle(), loop.quiet_clock())
+                    fill.begin(self.pump.settle_held(), loop.quiet_clock())
                 else:
                     state = self.pump.settle(fill.ends, frozenset())
                     fill.catch_up(state, loop.quiet_clock())
@@ -152,8 +158,8 @@ class Filling:
     ) -> T:
         """Fill a build of a lagging view as of the view's frontier, and publish it by ``join``.
 
-        The view is not refreshed meanwhile. Epochs continue until ``join``; ``begun`` is called
-        before it.
+        The view is not refreshed meanwhile. Epochs of its set continue until ``join``, those of
+        others also then; ``begun`` is called before it.
         """
         loop, catalog = self.loop, self.reader.catalog
         for relation in live(catalog, fill.view.depends_on):
@@ -162,7 +168,7 @@ class Filling:
         with loop.refreshing:
             fill.begin(self._standing(fill.view))
             begun()
-            with loop.exclusive(self._among(fill)):
+            with loop.holding(self._among(fill), f'the fill of view "{fill.view.name}"'):
                 for relation in live(loop.catalog, inputs, inputs):
                     self.reader.require_running(relation)
                 return join()
@@ -170,7 +176,7 @@ class Filling:
     def _among(self, fill: Fill) -> frozenset[RelationId]:
         """Return relations of the sets that a filled build will belong to."""
         among = frozenset((fill.view.id, *fill.view.depends_on))
-        return among | self.loop.timetable.views() if fill.clocked else among
+        return among | {CLOCK} if fill.clocked else among
 
     def _without(self, view: View, circuit: Circuit) -> dict[RelationId, Offset]:
         """Return, by stream, the offset before which no event is still part of the view's state."""

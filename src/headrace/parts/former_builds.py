@@ -37,10 +37,12 @@ class FormerBuilds:
 
     def drop_due(self) -> int:
         """Drop those whose time is over, in one epoch; return how many there were."""
-        if not self._due():
+        first = self._due()
+        if not first:
             return 0
-        with self.definer.loop.exclusive():
+        with self.definer.loop.exclusive(first):
             due = self._due()  # one of them may serve again meanwhile
+            due = due if set(due) <= set(first) else []  # or become due: it is looked for again
             if due:
                 self.definer.drop(due)
         if due:

@@ -133,9 +133,9 @@ class Reshaping:
         arranged = _arranged(former, present)
         # A refresh that was planned before reads the rows of tables as they were arranged then.
         refreshing = self.loop.refreshing if arranged else nullcontext()
-        with refreshing, self.loop.exclusive(), self.declarations.planning:
+        ids = [each.id for each in former]
+        with refreshing, self.loop.exclusive(ids), self.declarations.planning:
             before = self.loop.catalog
-            ids = [each.id for each in former]
             live(before, ids, {each.id: each for each in former})
             over = _defined(before, ids)
             self._require_still([*ids, *(each.id for each in over)])

@@ -3,8 +3,8 @@
 Such a view is found by its fingerprint alone when a database is opened. Its rows, which are of the
 last epoch as all others are, go on being read. Another build is filled beside them, as of that
 epoch, and takes over in one commit: what is above it, subscribers and sinks get the difference.
-Epochs wait for that, since no epoch may run on the former state; rows that are written meanwhile
-are kept, and read by the first epoch afterwards.
+Epochs of their connected sets wait for that, since none may run on the former state; rows that are
+written to these meanwhile are kept, and read by the first epoch afterwards.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headrace.circuit.fingerprint import outdated, stamped
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import shown_name
 from headrace.runtime.cancelling import Cancellation
+from headrace.runtime.connected import CLOCK
 from headrace.runtime.unfit import mark_unfit
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Upgrades:
     _thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Say which views are rebuilt, and begin; return once no epoch can be made before that."""
+        """Say which views are rebuilt, and begin; return once none can be stepped before."""
         found = outdated(self.loop.catalog)
         if not found:
             return
@@ -76,7 +77,9 @@ class Upgrades:
 
     def _run(self, views: list[View]) -> None:
         loop = self.loop
-        with loop.refreshing, loop.exclusive(), self.pump.compaction.busy:
+        # Also the clock: what a view reads may be another thing for this version.
+        among, what = [CLOCK, *(view.id for view in views)], "the upgrade of views"
+        with loop.refreshing, loop.holding(among, what), self.pump.compaction.busy:
             self._begun.set()
             # What is above comes first: with a state of this version, it follows the difference.
             for view in views:
@@ -107,5 +110,5 @@ class Upgrades:
     def _stop(self, view: View, error: HeadraceError) -> None:
         """Stop a view that could not be rebuilt: no epoch may run on its former state."""
         shown = HeadraceError(error.code, error.primary, error.detail, _HINT)
-        mark_unfit(self.loop.ledger, view.id, shown)
-        self.loop.published.publish()
+        with self.loop.between():
+            mark_unfit(self.loop.ledger, view.id, shown)

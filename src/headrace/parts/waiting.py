@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.catalog import View
+from headrace.catalog import PlainView, View
 from headrace.catalyst.python import lacks
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, RepairedView
@@ -77,35 +77,39 @@ class WaitingViews:
     def resume(self) -> None:
         """Include views in epochs again whose functions are now registered."""
         loop, ledger = self.loop, self.ledger
-        with loop.exclusive():
-            lacking, marked = self.lacking(loop.catalog), self._marked(WAITING)
-            ready = [
-                view
-                for view in loop.catalog.defined_in_order()
-                if view.id not in lacking
-                and (view.id in marked or not self.declarations.is_planned(view))
-            ]
+        waiting = [view.id for view in self._ready()]
+        if not waiting:
+            return
+        with loop.holding(waiting, "views whose function is registered"):
+            ready = [view for view in self._ready() if view.id in waiting]
             for view in ready:
                 self.declarations.plan_again(view)
             views = [view for view in ready if isinstance(view, View)]
-            last = ledger.head.epoch
             entries = [entry for entry in ledger.head.dirty if entry.cause == WAITING]
             refilled = {e.view: e.after for e in entries if REFILLED in e.origin}
             since = {e.view: e.after for e in entries if e.view not in refilled}
-            current = [view for view in views if since.get(view.id) == last]
-            if current:  # the clock and history of the last epoch did not include them
-                right = tuple(RepairedView(view.id, WAITING, last) for view in current)
-                ledger.commit(EpochCommit(last, uuid4().hex, repaired=right))
-                loop.published.publish()
+            with loop.between():
+                last = ledger.head.epoch
+                current = [view for view in views if since.get(view.id) == last]
+                if current:  # the clock and history of the last epoch did not include them
+                    right = tuple(RepairedView(view.id, WAITING, last) for view in current)
+                    ledger.commit(EpochCommit(last, uuid4().hex, repaired=right))
             for view in [*current, *(view for view in views if view not in current)]:
                 # Rebuilding does not help a view that stopped, or that reads a stopped one.
                 if view not in current and not self._failed(view):
                     self._fill_again(view, refilled.get(view.id, NO_EPOCH))
                 ledger.dirty.clear(view.id, WAITING)
 
+    def _ready(self) -> list[View | PlainView]:
+        """Return the views that lack no function, and wait for one or are not planned."""
+        catalog, marked = self.loop.catalog, self._marked(WAITING)
+        lacking, planned = self.lacking(catalog), self.declarations.is_planned
+        ready = (view for view in catalog.defined_in_order() if view.id not in lacking)
+        return [view for view in ready if view.id in marked or not planned(view)]
+
     def _fill_again(self, view: View, after: Epoch) -> None:
         """Fill a view again that has been right up to an epoch."""
-        self.pump.settle()
+        self.pump.settle_held()
         try:
             with self.pump.compaction.busy:
                 fill_again(

@@ -1,10 +1,13 @@
-"""Wide steps beside epochs: each of one connected set, which is busy until its step is committed.
+"""What runs beside epochs: wide steps, and what holds connected sets to change them.
+
+A wide step is of one connected set, which is busy until its step is committed.
 
 A narrow step that fails is made again as these are, since it may take long to find out why.
 Epochs of other sets are made meanwhile. What a step reads is fixed when it begins, and nobody else
-changes it: epochs leave busy sets out, and what changes the catalog or the state of views waits
-until no step runs. So its result is the same whichever epochs are committed before it, and it is
-committed as the next epoch, whatever that is.
+changes it: epochs leave busy sets out, and what changes the catalog or the state of views holds the
+sets that it touches, for which it waits until no step of these runs. So its result is the same
+whichever epochs are committed before it, and it is committed as the next epoch, whatever that is.
+The same is true of what a thread computes while it holds sets.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from headrace.errors import Code, HeadraceError
 from headrace.runtime.cancelling import check_cancelled, running_statement
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from headrace.errors import HeadraceError
+    from headrace.runtime.cancelling import StatementLock
     from headrace.runtime.published import Published
     from headrace.runtime.stages import Poll
 
@@ -58,9 +62,30 @@ class SetStep:
     error: HeadraceError | None = None
 
     @property
+    def what(self) -> str:
+        """What it is, as people read it who wait for it."""
+        return f"its step of {self.changes:,} changes"
+
+    @property
     def changes(self) -> int:
         """How many changes it reads."""
         return sum(each.rows for each in self.poll.ranges.values())
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Connected sets that nobody but one thread steps or changes, so that it can change them.
+
+    ``among`` are relations of them, None for all sets. ``members`` are all relations of the sets;
+    None until they are held. ``what`` says for what, as people read it.
+    """
+
+    among: Collection[RelationId] | None
+    what: str
+    thread: int = field(default_factory=threading.get_ident)
+    begun: float = field(default_factory=time.time)
+    members: Members | None = None
+    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -118,15 +143,19 @@ class SetSteps:
     run: Callable[[Callable[[], None]], None] | None = None
     freed: Callable[[], None] = field(default=lambda: None)
     """Called when a step has ended, and when steps may begin again."""
+    members_of: Callable[[Collection[RelationId] | None], Members] = field(
+        default=lambda among: frozenset(among or ())
+    )
+    """Returns all relations of the sets of some; of all sets for None."""
     steps: tuple[SetStep, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    """What is held, and what waits for that, in the order in which it was asked for."""
     busy: frozenset[RelationId] = frozenset()
-    """The relations of the sets whose steps run."""
+    """The relations of the sets whose steps run, and of those that are held."""
     waiting: frozenset[RelationId] = frozenset()
     """Those of the sets whose steps wait for others to end, or for changes to accumulate."""
     number: int = 0
     """That of the step that began last."""
-    _excluding: tuple[Collection[RelationId] | None, ...] = ()
-    """What is waited for, or changed: the sets of these relations begin no step; None is all."""
     _numbers: dict[Members, int] = field(default_factory=dict)
     _rests: dict[Members, _Rest] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -177,7 +206,7 @@ class SetSteps:
                 return None
             self.number = self._numbers[members] = self.number + 1
             step = SetStep(members, poll, state, self.number)
-            self._hold((*self.steps, step))
+            self._run((*self.steps, step))
         self.run(lambda: make(step))
         return step
 
@@ -190,7 +219,7 @@ class SetSteps:
         self._rests[step.members] = _Rest(time.monotonic() + seconds, error)
         with self._changed:
             step.ended = True
-            self._hold(tuple(each for each in self.steps if each is not step))
+            self._run(tuple(each for each in self.steps if each is not step))
             self._changed.notify_all()
 
     def look(self, sets: frozenset[Members]) -> None:
@@ -228,41 +257,92 @@ class SetSteps:
         return left or None
 
     @contextmanager
-    def excluded(self, among: Collection[RelationId] | None) -> Iterator[None]:
-        """Wait until no step runs of the sets of some relations; run a block in which none does.
+    def holding(
+        self, among: Collection[RelationId] | None, what: str, lock: StatementLock
+    ) -> Iterator[None]:
+        """Run a block while this thread holds the sets of some relations; None stands for all sets.
 
-        None stands for all relations.
+        ``lock`` is that of epochs: it is not held during the block, but the sets are taken with it,
+        while no epoch is made. Within a block that holds them already, or if the thread has the
+        lock, nothing is waited for.
 
         Raises:
             HeadraceError: ``cancelled`` if the statement was cancelled while it waited.
         """
+        held = self.held()
+        if held is not None or lock.is_mine:
+            _require_within(held, among, self.members_of)
+            yield
+            return
+        hold = Hold(among, what)
         with self._changed:
-            self._excluding = (*self._excluding, among)
+            self.holds = (*self.holds, hold)
         try:
-            self._wait_for_steps(among)
+            self._take(hold, lock)
             yield
         finally:
             with self._changed:
-                left = list(self._excluding)
-                left.remove(among)
-                self._excluding = tuple(left)
+                hold.ended = True
+                self.holds = tuple(each for each in self.holds if each is not hold)
+                self._note_busy()
                 self._changed.notify_all()
-            if self.waiting:
-                self.freed()
+            self.freed()
 
-    def _wait_for_steps(self, among: Collection[RelationId] | None) -> None:
-        def running() -> list[SetStep]:
-            return [s for s in self.steps if among is None or not s.members.isdisjoint(among)]
+    def held(self) -> Hold | None:
+        """Return what this thread holds."""
+        if not self.holds:
+            return None
+        own = threading.get_ident()
+        return next((h for h in self.holds if h.thread == own and h.members is not None), None)
 
-        _say_what_is_waited_for(running())
-        self.wait(lambda: not running())
+    def busy_elsewhere(self) -> frozenset[RelationId]:
+        """Return the relations of the sets that are busy by what others do than this thread."""
+        held = self.held()
+        if held is None:
+            return self.busy
+        others = (each.members for each in self.holds if each is not held and each.members)
+        return frozenset[RelationId]().union(*others, *(step.members for step in self.steps))
+
+    @property
+    def running(self) -> tuple[SetStep | Hold, ...]:
+        """The steps that run, and what holds sets or waits for that."""
+        return (*self.steps, *self.holds)
+
+    def _take(self, hold: Hold, lock: StatementLock) -> None:
+        """Wait until sets can be held, and hold them."""
+        wanted, others = self.members_of(hold.among), (r for r in self.running if r is not hold)
+        _say_what_is_waited_for(r for r in others if not wanted.isdisjoint(self._members(r)))
+        while hold.members is None:
+            self.wait(lambda: self._can_take(hold) is not None)
+            with lock, self._changed:
+                hold.members = self._can_take(hold)
+                self._note_busy()
+
+    def _can_take(self, hold: Hold) -> Members | None:
+        """Return the members of sets that can be held now; None if others come first."""
+        with self._changed:
+            wanted, earlier = self.members_of(hold.among), True
+            for other in self.running:
+                if other is hold:
+                    earlier = False
+                    continue
+                if isinstance(other, Hold) and other.members is None and not earlier:
+                    continue
+                if hold.among is None or not wanted.isdisjoint(self._members(other)):
+                    return None
+            return wanted
+
+    def _members(self, running: SetStep | Hold) -> Members:
+        if isinstance(running, Hold) and running.members is None:
+            return self.members_of(running.among)
+        return running.members or frozenset()
 
     def waited_for(self, relation: RelationId) -> str | None:
         """Return what the epochs of a relation wait for, as people read it; None for nothing."""
-        for step in self.steps:
-            if relation in step.members:
-                seconds = max(0.0, time.time() - step.begun)
-                return f"its step of {step.changes:,} changes, for {seconds:.1f} s so far"
+        for each in self.running:
+            if relation in self._members(each):
+                seconds = max(0.0, time.time() - each.begun)
+                return f"{each.what}, for {seconds:.1f} s so far"
         if relation not in self.waiting:
             return None
         if len(self.steps) >= self.most:
@@ -282,36 +362,64 @@ class SetSteps:
 
     def wait_for_one(
         self,
-        steps: tuple[SetStep, ...],
+        running: tuple[SetStep | Hold, ...],
         met: Callable[[], bool],
         relations: Collection[RelationId],
         after: int,
     ) -> None:
-        """Wait until a condition is met, one of some steps has ended, or steps may begin.
+        """Wait until a condition is met, something that was running has ended, or nothing runs.
 
         Raises:
             HeadraceError: why a step that reads some of the relations has failed, if it was begun
                 after the one of a number; ``cancelled`` as :meth:`wait`.
         """
-        _say_what_is_waited_for([s for s in steps if not s.members.isdisjoint(relations)])
+        _say_what_is_waited_for(s for s in running if not self._members(s).isdisjoint(relations))
 
         def is_over() -> bool:
-            return met() or any(s.ended for s in steps) or not (self.steps or self._excluding)
+            return met() or any(each.ended for each in running) or not self.running
 
         self.wait(is_over)
-        for step in steps:
-            if step.error and step.number > after and not step.members.isdisjoint(relations):
+        for step in running:
+            if isinstance(step, Hold) or step.error is None or step.number <= after:
+                continue
+            if not step.members.isdisjoint(relations):
                 raise step.error
 
     def _excludes(self, members: Members) -> bool:
-        return any(each is None or not members.isdisjoint(each) for each in self._excluding)
+        return any(h.among is None or not members.isdisjoint(self._members(h)) for h in self.holds)
 
-    def _hold(self, steps: tuple[SetStep, ...]) -> None:
+    def _run(self, steps: tuple[SetStep, ...]) -> None:
         self.steps = steps
-        self.busy = frozenset[RelationId]().union(*(step.members for step in steps))
+        self._note_busy()
+
+    def _note_busy(self) -> None:
+        held = (each.members for each in self.holds if each.members)
+        steps = (step.members for step in self.steps)
+        self.busy = frozenset[RelationId]().union(*steps, *held)
 
 
-def _say_what_is_waited_for(steps: Iterable[SetStep]) -> None:
-    statement, changes = running_statement(), sum(step.changes for step in steps)
-    if changes and statement is not None:
+def _say_what_is_waited_for(running: Iterable[SetStep | Hold]) -> None:
+    statement, waited = running_statement(), list(running)
+    changes = sum(each.changes for each in waited if isinstance(each, SetStep))
+    if statement is None:
+        return
+    if changes:
         statement.waits(f"waiting for a step of {changes:,} changes")
+    elif waited:
+        statement.waits(f"waiting for {waited[0].what}")
+
+
+def _require_within(
+    held: Hold | None,
+    among: Collection[RelationId] | None,
+    members_of: Callable[[Collection[RelationId] | None], Members],
+) -> None:
+    """Raise if sets are wanted of which a thread holds only others: waiting could take forever."""
+    if held is None or held.among is None:
+        return
+    if among is None or not members_of(among) <= (held.members or frozenset()):
+        raise HeadraceError(
+            Code.INTERNAL,
+            "a statement changes more views than it holds",
+            f"It holds them for {held.what}.",
+        )

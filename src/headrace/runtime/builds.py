@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.ledger import LIVE, NewArrangement, NewBuild, NewObject, NewRun, RunKind
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.swap import followed, swap
+from headrace.runtime.swap import Swap, followed
 from headrace.spine import differences, sync_directory
 from headrace.types import rows_of
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from headrace.types import BuildId, DirtyId, Epoch, FrontierId, RelationId
 
 
-def create_filled(fill: Fill, dropped: tuple[RelationId, ...] = ()) -> Epoch:
-    """Commit a new view in place of ``dropped``; the lock has been held since it last caught up.
+def create_filled(fill: Fill, dropped: tuple[RelationId, ...] = ()) -> Swap:
+    """Return the commit of a new view in place of ``dropped``.
 
-    The clock of that is the epoch's.
+    Its sets have been held since it last caught up. The clock of that is the epoch's.
     """
     view, frontier = fill.view, _new_frontier(fill)
     filled = fill.written(frontier)
@@ -34,7 +34,7 @@ def create_filled(fill: Fill, dropped: tuple[RelationId, ...] = ()) -> Epoch:
         dropped=dropped,
         builds=(_new_build(fill, state, frontier),),
     )
-    return swap(fill.loop, fill.attempt, change)
+    return Swap(fill.loop, fill.attempt, change)
 
 
 def take_over(
@@ -45,8 +45,8 @@ def take_over(
     marked: tuple[Dirty, ...] = (),
     *,
     stays: bool = False,
-) -> Epoch:
-    """Commit a build in place of a former one of the same view; see :func:`create_filled`.
+) -> Swap:
+    """Return the commit of a build in place of a former one of a view; see :func:`create_filled`.
 
     The view's contents change by the difference, in the epoch of the commit, and so does
     everything that reads them. The dirty entries ``cleaned`` are repaired by that, views that had
@@ -73,11 +73,11 @@ def take_over(
         repaired=ended,
         dirtied=marked,
     )
-    return swap(loop, fill.attempt, change, above)
+    return Swap(loop, fill.attempt, change, above)
 
 
 def fill_again(fill: Fill, repaired: RepairedView, *, stays: bool = False) -> Epoch:
-    """Fill a view again and replace its stored rows; both locks are held.
+    """Fill a view again and replace its stored rows; its set and the lock of refreshes are held.
 
     The view is one that no epoch maintains. Its rows change by the difference, as in any epoch, and
     followers receive that difference. The state of its operators is discarded. Its slices are no
@@ -98,13 +98,11 @@ def fill_again(fill: Fill, repaired: RepairedView, *, stays: bool = False) -> Ep
             cleaned=_cleaned(fill),
         )
         state = filled.layouts.keys() - {rows_of(view.id)}
-        epoch = swap(loop, fill.attempt, change, emptied=state)
-    loop.published.publish()
-    return epoch
+        return _published(Swap(loop, fill.attempt, change, emptied=state))
 
 
 def rebuild_filled(fill: Fill, *repaired: RepairedView) -> Epoch:
-    """Fill a view again, replacing its stored rows, damaged or not; both locks are held.
+    """Fill a view again, replacing its stored rows, damaged or not; held is as for the former.
 
     The view is computed as of its frontier, so its rows stay the same, and the views above it do
     not change. Epochs before this one can no longer be read.
@@ -117,9 +115,12 @@ def rebuild_filled(fill: Fill, *repaired: RepairedView) -> Epoch:
             cleaned=_cleaned(fill),
             counters={"repaired": fill.view.name, "changes": 0},
         )
-        epoch = swap(fill.loop, fill.attempt, change, emptied=filled.layouts.keys())
-    fill.loop.published.publish()
-    return epoch
+        return _published(Swap(fill.loop, fill.attempt, change, emptied=filled.layouts.keys()))
+
+
+def _published(swap: Swap) -> Epoch:
+    with swap.loop.between():
+        return swap.commit()
 
 
 def _by_difference(fill: Fill, filled: Filled) -> tuple[tuple[NewRun, ...], tuple[NewRun, ...]]:
@@ -128,7 +129,8 @@ def _by_difference(fill: Fill, filled: Filled) -> tuple[tuple[NewRun, ...], tupl
     These are a run for each partition, in place of the rows that were filled.
     """
     loop, attempt, rows = fill.loop, fill.attempt, rows_of(fill.view.id)
-    before = [run.file for run in loop.ledger.spines.runs(rows)]
+    there = loop.published.current  # kept, so that a merge beside this deletes no file of it
+    before = [run.file for run in there.spines[rows]]
     after = [run.file for run in filled.runs_of(rows)]
     layout = filled.layouts[rows]
     found = differences(attempt.directory, layout, before, after, loop.partitions)

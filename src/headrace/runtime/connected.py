@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headrace.catalog import Catalog
+    from headrace.ledger import EpochCommit
     from headrace.runtime.backlog import Backlog
     from headrace.runtime.beside import SetStep, SetSteps
     from headrace.runtime.stages import Commit
     from headrace.runtime.timetable import Timetable
     from headrace.types import Offset
+
+
+CLOCK: Final = RelationId(-1)
+"""Stands for the clock of all epochs among the relations that are held: it stands still then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,6 @@ class PartedLoop(Performer, Protocol):
     beside: SetSteps
     backlog: Backlog
     timetable: Timetable
-    within: frozenset[RelationId] | None
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes the next epoch reads."""
@@ -106,8 +110,7 @@ class Parting:
     """How many of the next epochs have a step for each set."""
     _sets: ConnectedSets | None = None
     _busy: tuple[ConnectedSets, frozenset[RelationId], frozenset[RelationId]] | None = None
-    """The sets, the relations of the steps that run, and those of the sets that have any of them.
-    """
+    """The sets, the relations that are busy, and those of the sets that have any of them."""
 
     def sets(self) -> ConnectedSets:
         """Return the sets of relations whose steps are independent."""
@@ -139,27 +142,42 @@ class Parting:
             return frozenset(of)
         return frozenset[RelationId]().union(*(of[id_] for id_ in among if id_ in of))
 
+    def held_with(self, among: Collection[RelationId] | None) -> frozenset[RelationId]:
+        """Return what is held by who holds the sets of some relations, or of all.
+
+        Who holds views that read the clock holds the clock, and the other way round.
+        """
+        members, timed = self.within(among), self.loop.timetable.views()
+        reads = among is not None and CLOCK in among
+        if among is None or reads or not timed.isdisjoint(members):
+            members |= self.within(timed) | {CLOCK}
+        return members
+
     def busy(self) -> frozenset[RelationId]:
-        """Return the relations of the sets whose steps run; a set may have grown meanwhile."""
-        sets, steps = self.sets(), self.loop.beside.busy
-        if self._busy is None or self._busy[0] is not sets or self._busy[1] is not steps:
-            self._busy = sets, steps, steps | self.within(steps)
+        """Return the relations of the sets that others than this thread step or hold.
+
+        A set may have grown meanwhile.
+        """
+        sets, busy = self.sets(), self.loop.beside.busy_elsewhere()
+        if self._busy is None or self._busy[0] is not sets or self._busy[1] is not busy:
+            self._busy = sets, busy, busy | self.within(busy)
         return self._busy[2]
 
     def clock_without(self, without: Collection[RelationId]) -> Clock:
         """Return the clock of an epoch ``without`` some relations.
 
-        It stands still if they have views that read it: rows may be due in these.
+        It stands still if they have views that read it, as rows may be due in these; or if it is
+        held itself.
         """
         before = self.loop.ledger.epochs.clock()
-        stands = not self.loop.timetable.views().isdisjoint(without)
+        stands = CLOCK in without or not self.loop.timetable.views().isdisjoint(without)
         return Clock(before, before if stands else self.loop.now())
 
     def together(self) -> Poll:
         """Fix the inputs of an epoch of all sets that may be stepped now; see :class:`Backlog`."""
-        loop, left_out = self.loop, self.busy()
-        if loop.within is not None:
-            left_out |= loop.catalog.by_id.keys() - loop.within
+        loop, left_out, held = self.loop, self.busy(), self.loop.beside.held()
+        if held is not None and held.among is not None:
+            left_out |= loop.catalog.by_id.keys() - (held.members or frozenset())
         waiting = loop.backlog.waiting(loop.maintained() - left_out)
         ranges, clock = loop.backlog.first(waiting, loop.catalog), self.clock_without(left_out)
         return Poll(loop.ledger.head.epoch, ranges, clock, loop.due(clock.after) - left_out)
@@ -248,6 +266,22 @@ class Parting:
                 "views were changed while a step of them ran",
                 hint="The step is made again.",
             )
+
+
+def rebased(loop: PartedLoop, change: EpochCommit) -> EpochCommit:
+    """Return a change that this thread has made of what it holds, as the next epoch.
+
+    Others may have committed epochs meanwhile. The lock of epochs is held.
+    """
+    held, last = loop.beside.held(), loop.ledger.head.epoch
+    if held is None or held.members is None:
+        return change
+    if CLOCK not in held.members:  # it is not due to this thread to move it
+        change = replace(change, clock=None)
+    if change.previous == last:
+        return change
+    members = tuple(sorted(held.members - {CLOCK}))
+    return replace(change, previous=last, began=change.previous, members=members)
 
 
 def _most_rows(loop: PartedLoop) -> int:

@@ -8,7 +8,7 @@ name the files of a failed attempt, and they are deleted later.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from threading import Event
 from typing import TYPE_CHECKING, assert_never
@@ -95,10 +95,6 @@ class EpochLoop:
     """Parts what is polled by connected set."""
     timetable: Timetable = field(init=False)
     """Says when rows of views that read the clock are due."""
-    within: frozenset[RelationId] | None = None
-    """In a block of :meth:`exclusive`, the relations that it makes epochs of; None is all."""
-    _exclusive: int = 0
-    """How many such blocks run, each within the one before."""
 
     def __post_init__(self) -> None:
         """Create what chooses widths and ranges, and what runs beside epochs."""
@@ -107,6 +103,7 @@ class EpochLoop:
         self.beside = SetSteps(self.settings.wide_steps)
         self.timetable = Timetable(self.directory, self.ledger)
         self.parting = Parting(self)
+        self.beside.members_of = self.parting.held_with
 
     @property
     def runs(self) -> Path:
@@ -119,23 +116,28 @@ class EpochLoop:
         return self.published.current.catalog
 
     @contextmanager
-    def exclusive(self, among: Collection[RelationId] | None = None) -> Iterator[None]:
-        """Run a block while no epoch is made and the catalog does not change; publish its effect.
+    def holding(
+        self, among: Collection[RelationId] | None, what: str = "a change of the catalog"
+    ) -> Iterator[None]:
+        """Run a block while nobody else steps or changes the sets of relations ``among``.
 
-        It may change what the sets of relations ``among`` (default: all) consist of: it waits until
-        no step of these runs, and epochs that it makes itself are of these. A block that changes
-        the catalog publishes that change itself.
+        None stands for all sets. Epochs of other sets go on; those that the block makes itself are
+        of these. What it has computed is committed with the lock (:class:`Swap`). Its effect is
+        published at its end; a block that changes the catalog publishes that change itself.
+        ``what`` says what it does, as people read it who wait.
         """
-        with nullcontext() if self.lock.is_mine else self.beside.excluded(among), self.lock:
-            if self._exclusive == 0:
-                self.within = None if among is None else self.parting.within(among)
-            self._exclusive += 1
+        with self.beside.holding(among, what, self.lock):
             try:
                 yield
             finally:
-                self._exclusive -= 1
-                self.within = self.within if self._exclusive else None
-                self.published.publish()
+                with self.lock:
+                    self.published.publish()
+
+    @contextmanager
+    def exclusive(self, among: Collection[RelationId] | None = None) -> Iterator[None]:
+        """Hold the sets of some relations as :meth:`holding`, while no epoch is made of any set."""
+        with self.holding(among), self.between():
+            yield
 
     @contextmanager
     def between(self) -> Iterator[None]:
@@ -183,7 +185,7 @@ class EpochLoop:
 
     def _advance(self, *, rested: bool) -> Epoch | None:
         """Make one epoch; the lock is held."""
-        if self.beside.run is not None and not self._exclusive:
+        if self.beside.run is not None and self.beside.held() is None:
             return self._narrow_epoch(rested=rested)
         poll = self.parting.together()
         if self._stops_unfit(poll):
@@ -494,7 +496,7 @@ class EpochLoop:
         """Run a step of the views that read some relations, over deltas that no epoch's step made.
 
         The views ``settled`` change by their own deltas alone, or not at all; what reads a stopped
-        one has stopped too. The lock is held.
+        one has stopped too. The sets of the relations are held.
         Time stays at ``clock``, by which no row is due.
         """
         attempt = Attempt(self.runs)
@@ -557,7 +559,7 @@ class EpochLoop:
     def quiet_clock(self) -> int:
         """Return the latest time, not after now, at which no row is due yet."""
         now = self.now()
-        if not self.timetable.views().isdisjoint(self.beside.busy):
+        if not self.timetable.views().isdisjoint(self.beside.busy_elsewhere()):
             return self.ledger.epochs.clock()
         return min([now, *(due - 1 for due in self._due_times().values())])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -9,12 +10,12 @@ from uuid import uuid4
 from headrace.ledger import DirtyState, EpochCommit, NewRun, RunKind
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.published import RESHAPED
-from headrace.runtime.swap import followed, swap
+from headrace.runtime.swap import Swap, followed
 from headrace.spine import differences, sync_directory
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.catalog import PlainView, View
     from headrace.ledger import Dirty, RepairedView
@@ -85,44 +86,39 @@ def dirt_moved(
     return tuple(cleaned), tuple(moved)
 
 
-def exchange(
-    loop: EpochLoop,
-    pairs: Sequence[ChangedPlaces],
-    plain: Sequence[PlainView] = (),
-    cleaned: tuple[DirtyId, ...] = (),
-    ended: tuple[RepairedView, ...] = (),
-    marked: tuple[Dirty, ...] = (),
-) -> ExchangedPlaces:
-    """Commit an epoch in which views and their candidates change places; the lock is held.
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Views and their candidates that change places, and the difference that this makes."""
 
-    All are maintained in every epoch. The views above, followers and sinks are given the difference
-    as that of any epoch. ``plain`` are the new definitions of plain views that name some of them.
-    The dirty entries ``cleaned`` are repaired by that, views that had ``ended`` run again, and
-    those ``marked`` have stopped. A view that takes another's name has no history under it, so its
-    earlier epochs cannot be read any more.
-    """
-    ledger, attempt = loop.ledger, Attempt(loop.runs)
-    state = loop.published.current
-    deltas: dict[RelationId, tuple[RunFile, ...]] = {}
-    by_build = [pair for pair in pairs if not pair.by_name]
-    with attempt:
-        for pair in by_build:
-            stored = [[run.file for run in ledger.spines.runs(rows_of(v.id))] for v in pair.both]
-            for view, own, others in zip(pair.both, stored, reversed(stored), strict=True):
-                layout = state.layout(view)
-                found = differences(attempt.directory, layout, own, others, loop.partitions)
-                attempt.put(rows_of(view.id), found)
-                deltas[view.id] = tuple(found)
-        sync_directory(attempt.directory)
-        loop.fault("exchange")
-        members = [view.id for pair in pairs for view in pair.both]
-        above = followed(loop, attempt, deltas, ledger.epochs.clock(), members)
+    pairs: Sequence[ChangedPlaces]
+    attempt: Attempt
+    above: Attempt
+    deltas: Mapping[RelationId, tuple[RunFile, ...]]
+    previous: Epoch
+
+    def committed(
+        self,
+        loop: EpochLoop,
+        plain: Sequence[PlainView] = (),
+        cleaned: tuple[DirtyId, ...] = (),
+        ended: tuple[RepairedView, ...] = (),
+        marked: tuple[Dirty, ...] = (),
+    ) -> ExchangedPlaces:
+        """Commit an epoch in which they change places.
+
+        ``plain`` are the new definitions of plain views that name some of them. The dirty entries
+        ``cleaned`` are repaired by that, views that had ``ended`` run again, and those ``marked``
+        have stopped. A view that takes another's name has no history under it, so its earlier
+        epochs cannot be read any more.
+        """
+        pairs, deltas = self.pairs, self.deltas
+        by_build = [pair for pair in pairs if not pair.by_name]
+        by_name = [pair for pair in pairs if pair.by_name]
         after: list[View | PlainView] = [*plain]
         after += [view for pair in pairs for view in pair.after.values()]
-        by_name = [pair for pair in pairs if pair.by_name]
         changes = sum(file.rows for pair in by_build for file in deltas[pair.view.id])
         change = EpochCommit(
-            state.epoch,
+            self.previous,
             uuid4().hex,
             runs=tuple(
                 NewRun(file, rows_of(id_), RunKind.DELTA)
@@ -145,4 +141,30 @@ def exchange(
                 RESHAPED: sorted(pair.serves.id for pair in by_name),
             },
         )
-        return ExchangedPlaces(swap(loop, attempt, change, above), changes)
+        return ExchangedPlaces(Swap(loop, self.attempt, change, self.above).commit(), changes)
+
+
+@contextmanager
+def exchange(loop: EpochLoop, pairs: Sequence[ChangedPlaces]) -> Iterator[Exchange]:
+    """Write the difference that an exchange makes, and yield what commits it; the sets are held.
+
+    All are maintained in every epoch. The views above, followers and sinks are given the difference
+    as that of any epoch. What was written is removed if the block fails.
+    """
+    state = loop.published.current
+    deltas: dict[RelationId, tuple[RunFile, ...]] = {}
+    with Attempt(loop.runs) as attempt:
+        for pair in pairs:
+            if pair.by_name:
+                continue
+            stored = [[run.file for run in state.spines[rows_of(v.id)]] for v in pair.both]
+            for view, own, others in zip(pair.both, stored, reversed(stored), strict=True):
+                layout = state.layout(view)
+                found = differences(attempt.directory, layout, own, others, loop.partitions)
+                attempt.put(rows_of(view.id), found)
+                deltas[view.id] = tuple(found)
+        sync_directory(attempt.directory)
+        loop.fault("exchange")
+        members = [view.id for pair in pairs for view in pair.both]
+        above = followed(loop, attempt, deltas, loop.ledger.epochs.clock(), members)
+        yield Exchange(pairs, attempt, above, deltas, state.epoch)

@@ -141,21 +141,28 @@ class Pump:
 
         begun = loop.beside.number
         while (state := settled()) is None:
-            epoch, waits, steps = None, False, loop.beside.steps
+            epoch, waits, running = None, False, loop.beside.running
             # Another thread may hold the lock to make the epoch.
             with loop.lock.unless(lambda: settled() is not None) as held:
                 if held and settled() is None:
                     epoch = loop.advance()
                     waits = loop.parting.waits(ends, loop.due(now, timed))
-                    steps = loop.beside.steps
+                    running = loop.beside.running
                     if epoch is None and (not waits or loop.lock.is_nested):
                         self._require(settled)  # a step cannot end while its commit waits for this
             if epoch is not None:
                 self.made(epoch)
             elif waits:
                 related = ends.keys() | (timed or loop.timetable.views())
-                loop.beside.wait_for_one(steps, lambda: settled() is not None, related, begun)
+                loop.beside.wait_for_one(running, lambda: settled() is not None, related, begun)
         return state
+
+    def settle_held(self) -> Published:
+        """Make epochs of the sets that this thread holds until all their changes are read."""
+        held = self.loop.beside.held()
+        members = frozenset() if held is None or held.members is None else held.members
+        ends = self.loop.ledger.head.ends
+        return self.settle({id_: ends[id_] for id_ in ends.keys() & members}, members)
 
     def _require(self, settled: Callable[[], Published | None]) -> None:
         """Publish again, since a view may have stopped, so that nothing waits for its inputs."""

@@ -14,7 +14,7 @@ from headrace.ledger import EpochCommit, RunKind
 from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.shares import log_share
 from headrace.runtime.step import Clock, Step, StepArrangement
-from headrace.runtime.swap import followed, swap
+from headrace.runtime.swap import Swap, followed
 from headrace.spine import check_run, differences, sync_directory
 from headrace.types import Offset, RelationId, rows_of
 from headrace.zset import Layout
@@ -76,7 +76,7 @@ class TableRebuild:
     def run(self) -> tuple[Epoch, int]:
         """Replace what is stored; return the epoch from which on it is read, and the changes read.
 
-        The contents stay what they were, so no view changes. The loop's lock is held.
+        The contents stay what they were, so no view changes. The table's set is held.
 
         Raises:
             HeadraceError: ``corrupt`` if the log is damaged as well; nothing is replaced then.
@@ -92,14 +92,13 @@ class TableRebuild:
                 runs=attempt.new_runs(RunKind.MERGED),
                 counters={"repaired": self.table.name, "changes": 0},
             )
-            epoch = swap(loop, attempt, change, emptied=(id_,))
-        loop.published.publish()
-        return epoch, end
+            with loop.between():
+                return Swap(loop, attempt, change, emptied=(id_,)).commit(), end
 
     def correct(self) -> Epoch:
         """Replace stored rows that are not what the log makes, as an epoch would change them.
 
-        What reads the table follows the difference. The loop's lock is held, and nothing is
+        What reads the table follows the difference. The table's set is held, and nothing is
         compacted.
 
         Raises:
@@ -123,9 +122,8 @@ class TableRebuild:
                 counters={"repaired": self.table.name},
                 clock=clock,
             )
-            epoch = swap(loop, attempt, change, above)
-        loop.published.publish()
-        return epoch
+            with loop.between():
+                return Swap(loop, attempt, change, above).commit()
 
     def _read(self, end: Offset, attempt: Attempt) -> None:
         """Read the log up to an offset, in parts of whole segments."""

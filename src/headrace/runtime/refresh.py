@@ -6,12 +6,12 @@ views the deltas of the epochs in between. Views that have the same changes to r
 one step, from one scan. What views above read of the outcome is its delta, as in any epoch.
 
 Where much has changed, it is read beside the epochs, in parts of bounded size. The rest is read
-with the lock of epochs, and one commit moves the contents and the frontiers. A view's contents are
-its query over exactly what its frontier says, before and after.
+while the views' connected sets are held, and one commit moves the contents and the frontiers. A
+view's contents are its query over exactly what its frontier says, before and after.
 
 A view may read another of the refresh through one that epochs maintain. That one changes in the
 commit of the other, so the view has its changes to read only after that: it is of a later level.
-Each level is a commit, all of them with one holding of the lock.
+Each level is a commit, all of them while the sets are held once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
 from headrace.runtime.stages import RunStep
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
-from headrace.runtime.swap import followed, swap
+from headrace.runtime.swap import Swap, followed
 from headrace.runtime.timetable import clocked
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
 from headrace.types import ArrangementId, Offset, RelationId, rows_of
@@ -150,7 +150,8 @@ class ViewRefresh:
                 state, ends = loop.published.current, loop.ledger.head.ends
                 for level in levels:
                     level.read(state, ends, state.clock)
-            with loop.exclusive([view.id for view in self.views]):
+            names = ", ".join(f'"{view.name}"' for view in self.views)
+            with loop.holding([view.id for view in self.views], f"the refresh of view {names}"):
                 for level in levels:
                     level.require_same()
                 ends, clock = loop.ledger.head.ends, loop.quiet_clock()
@@ -413,7 +414,7 @@ class _Level:
     # -- committing ------------------------------------------------------------------------
 
     def require_same(self) -> None:
-        """Refuse if a view is not what it was when the refresh began; the lock is held."""
+        """Refuse if a view is not what it was when the refresh began; its set is held."""
         now, head = self.loop.published.current, self.loop.ledger.head
         for view in self.views:
             if (
@@ -424,7 +425,7 @@ class _Level:
                 raise _changed(view)
 
     def commit(self) -> Epoch:
-        """Commit what has been read; the lock is held since."""
+        """Commit what has been read; the views' sets are held since."""
         loop, head = self.loop, self.loop.ledger.head
         frontiers = {view.id: head.serving(view.id).frontier for view in self.views}
         reads = tuple(
@@ -457,9 +458,8 @@ class _Level:
             counters=counters,
             clock=clock,
         )
-        epoch = swap(loop, self.attempt, change, above)
-        loop.published.publish()
-        return epoch
+        with loop.between():
+            return Swap(loop, self.attempt, change, above).commit()
 
     def _require_read(self, above: Attempt) -> None:
         """Raise if the commit would claim that a view has read changes that it has not.

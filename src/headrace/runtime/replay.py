@@ -16,7 +16,7 @@ from headrace.ledger import LIVE, RunKind
 from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.declared_keys import require_keys
 from headrace.runtime.step import Clock, Step, StepArrangement
-from headrace.runtime.swap import followed, swap
+from headrace.runtime.swap import Swap, followed
 from headrace.spine import sync_directory
 from headrace.types import rows_of
 
@@ -43,8 +43,8 @@ def replace_slice(
 ) -> Replaced:
     """Commit the slice that a fill has recomputed in place of what is stored.
 
-    The lock of epochs is held since the fill's last catching up; if the view ``lags`` behind, since
-    it was begun where the view stands. ``cleaned`` are the entries of the dirty ledger that this
+    The view's set is held since the fill's last catching up; if the view ``lags`` behind, since it
+    was begun where the view stands. ``cleaned`` are the entries of the dirty ledger that this
     repairs: they go in the same transaction. The ledger does not name what the fill wrote.
 
     Raises:
@@ -63,14 +63,15 @@ def replace_slice(
         above = followed(loop, attempt, {view.id: delta}, clock)
         loop.fault("replaced")
         change = replace(filled.change(runs, clock, "replayed", view.name), cleaned=cleaned)
-        epoch = swap(loop, attempt, change, above)
+        with loop.between():
+            epoch = Swap(loop, attempt, change, above).commit()
     return Replaced(epoch, changed, written - changed)
 
 
 def _write_difference(attempt: Attempt, fill: Fill, filled: Filled, build: BuildId) -> None:
     """Write the difference between the slice and what is stored."""
     loop = fill.loop
-    stored = loop.ledger.spines.of(list(filled.layouts))
+    stored = loop.published.current.spines
     before = {
         id_: StepArrangement(layout, tuple(run.file for run in stored.get(id_, ())))
         for id_, layout in filled.layouts.items()

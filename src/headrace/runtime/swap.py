@@ -8,10 +8,11 @@ or the one after, and followers and sinks get exactly the difference.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.ledger import Merge, RunKind
+from headrace.runtime.connected import rebased
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -39,30 +40,39 @@ def followed(
     return above
 
 
-def swap(
-    loop: EpochLoop,
-    attempt: Attempt,
-    change: EpochCommit,
-    above: Attempt | None = None,
-    emptied: Collection[ArrangementId] = (),
-) -> Epoch:
-    """Commit a change whose runs an attempt has written; the lock is held.
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A change whose runs an attempt has written, to be committed as the next epoch.
 
     ``above`` is what has followed it, and is committed with it. Of the arrangements ``emptied``,
     nothing stays that was stored before, and their earlier epochs cannot be read any more.
-
-    Raises:
-        HeadraceError: as :meth:`Ledger.commit`.
     """
-    ledger, stored = loop.ledger, loop.ledger.spines.of(emptied)
-    merges = tuple(
-        Merge(id_, tuple(run.file.place for run in runs), None)
-        for id_, runs in stored.items()
-        if runs
-    )
-    change = replace(change, merges=merges, forgets=(*change.forgets, *emptied))
-    if above is not None:
-        counters = {**above.counters(change.reads), **change.counters}
-        runs = (*change.runs, *above.new_runs(RunKind.DELTA))
-        change = replace(change, runs=runs, counters=counters)
-    return attempt.commit(ledger, change)
+
+    loop: EpochLoop
+    attempt: Attempt
+    change: EpochCommit
+    above: Attempt | None = None
+    emptied: Collection[ArrangementId] = ()
+
+    def commit(self) -> Epoch:
+        """Commit it; the sets that it changes have been held since its inputs were read.
+
+        Who changes the catalog with it holds the lock until that is published.
+
+        Raises:
+            HeadraceError: as :meth:`Ledger.commit`.
+        """
+        with self.loop.lock:
+            ledger, change = self.loop.ledger, self.change
+            stored = ledger.spines.of(self.emptied)
+            merges = tuple(
+                Merge(id_, tuple(run.file.place for run in runs), None)
+                for id_, runs in stored.items()
+                if runs
+            )
+            change = replace(change, merges=merges, forgets=(*change.forgets, *self.emptied))
+            if self.above is not None:
+                counters = {**self.above.counters(change.reads), **change.counters}
+                runs = (*change.runs, *self.above.new_runs(RunKind.DELTA))
+                change = replace(change, runs=runs, counters=counters)
+            return self.attempt.commit(ledger, rebased(self.loop, change))

@@ -97,10 +97,11 @@ class Timetable:
     def _read(self, state: Published) -> Mapping[RelationId, int]:
         found: dict[RelationId, int] = {}
         records, known = self._present().records, self._layouts
-        self._layouts = {r.id: known.get(r.id) or Layout.of_json(dict(r.layout)) for r in records}
+        layouts = {r.id: known.get(r.id) or Layout.of_json(dict(r.layout)) for r in records}
+        self._layouts = layouts
         for record in records:
             runs = [run.file for run in state.spines.get(record.id, ())]
-            spine = Spine.open(self.directory / "runs", self._layouts[record.id], runs)
+            spine = Spine.open(self.directory / "runs", layouts[record.id], runs)
             due = earliest_due(spine, state.clock)
             if due is not None:
                 found[record.owner] = min(due, found.get(record.owner, due))

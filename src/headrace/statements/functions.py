@@ -57,8 +57,8 @@ class FunctionChanges:
                 self.changes.record(rebuilt, {"function": record.name})
                 self.waiting.wait({view.id: why for view in over}, changed=True)
             functions.accept(prepared)
-            self.waiting.resume()
-            return record
+        self.waiting.resume()
+        return record
 
     def _check(self, prepared: Registered, calling: tuple[View | PlainView, ...]) -> None:
         """Raise if a fold gives different rows for the same events of the views that call it."""

@@ -1,8 +1,9 @@
-"""The part of REPAIR that stops epochs: rebuilds damaged relations and stopped views."""
+"""The part of REPAIR that holds connected sets: rebuilds damaged relations and stopped views."""
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -23,7 +24,7 @@ from headrace.statements.results import Progress
 from headrace.types import quarantine_of, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
@@ -58,7 +59,7 @@ class Rebuilt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilds:
-    """Rebuilds relations. Epochs and compaction wait meanwhile."""
+    """Rebuilds relations. Epochs of their sets, and compaction, wait meanwhile."""
 
     reader: Reader
     ledger: Ledger
@@ -69,20 +70,39 @@ class Rebuilds:
 
     def rebuild(self, name: Name | None) -> Rebuilt:
         """Rebuild damaged and stopped relations: the named one with its inputs, or all."""
-        with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
+        forget_runs()
+        forget_segments()
+        scope = self._scope(name)
+        damaged, stopped = self.reader.damaged(scope), self.loop.stopped()
+        wrong = {each.id for each in scope if each.id in damaged or each.id in stopped}
+        if not wrong:
+            return Rebuilt(scope, stopped, [])
+        with self._held(wrong):
             scope = self._scope(name)
             stopped = self.loop.stopped()
-            rows = self._rebuild_damaged(scope)
+            among = [each for each in scope if each.id in wrong]
+            rows = self._rebuild_damaged(among)
             stopped |= self.loop.stopped()
-            rows += self._restart(scope)
+            rows += self._restart(among)
         return Rebuilt(scope, stopped, rows)
+
+    @contextmanager
+    def _held(self, views: Collection[RelationId]) -> Iterator[None]:
+        """Hold the sets of some relations, and have nothing refreshed or compacted."""
+        with (
+            self.loop.refreshing,
+            self.loop.holding(views, "the repair of what is stored"),
+            self.pump.compaction.busy,
+        ):
+            yield
 
     def restart(self, above: Iterable[RelationId]) -> list[Row]:
         """Fill the stopped views above some that were replaced; list what becomes of each."""
+        above = list(above)
         if not stopped_above(self.reader.published, above):
             return []
         self.waiting.resume()
-        with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
+        with self._held(above):
             wanted = {*stopped_above(self.loop.published.current, above)}
             return self._restart([v for v in self.loop.catalog.views_in_order() if v.id in wanted])
 
@@ -108,8 +128,6 @@ class Rebuilds:
         return [r for r in in_order if r.id in wanted]
 
     def _rebuild_damaged(self, scope: list[Table | View]) -> list[Row]:
-        forget_runs()
-        forget_segments()
         found, rows = self.reader.damaged(scope), []
         for relation in scope:
             for_it = found.get(relation.id)
@@ -197,7 +215,7 @@ class Rebuilds:
         if not failed:
             return []
         try:
-            self.pump.settle()
+            self.pump.settle_held()
         except HeadraceError as error:
             if error.code is not Code.CORRUPT:
                 raise
