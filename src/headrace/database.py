@@ -316,13 +316,13 @@ class Database(DefaultSession):
         )
         appender = Appender(self._segments, ledger)
         admission = Admission(directory / "log", ledger, lambda: clock() / 1e6)
-
         retiring = Retiring(appender, admission, engine)
         retirement = Retirement(loop, retiring.keep_ids, retiring.left_by)
         without_uploads = nullcontext if self._uploads is None else self._uploads.paused
         compaction = Compaction(
             loop, retirement, self._segments.close_pack, without_uploads=without_uploads
         )
+        cancel_jobs = loop.beside.cancel_jobs = lambda tag: StatementJobs(self._lease, tag).cancel()
         pump = Pump(loop, compaction)
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
         connections = Connections(ledger, secrets)
@@ -361,7 +361,7 @@ class Database(DefaultSession):
             reader,
             replays,
             automatic=self.settings.repair == AUTOMATIC,
-            cancel_jobs=lambda tag: StatementJobs(self._lease, tag).cancel(),
+            cancel_jobs=cancel_jobs,
         )
         reconciling = Reconciling(
             reader,

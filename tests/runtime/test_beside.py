@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import pytest
+from pyspark.sql.types import LongType
 
-from headrace.catalog import RefreshKind, RefreshPolicy
+from headrace.catalog import CONTINUOUS, Catalog, RefreshKind, RefreshPolicy, Stream, View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty, EpochCommit, OutdatedEpochError, RepairedView
+from headrace.ledger import Dirty, EpochCommit, OffsetRange, OutdatedEpochError, RepairedView
 from headrace.runtime import epoch as epochs
-from headrace.runtime.beside import SetSteps, _Threads
+from headrace.runtime.beside import SetStep, SetSteps, _Threads
 from headrace.runtime.builds import fill_again
-from headrace.runtime.cancelling import Cancellation, StatementLock
+from headrace.runtime.cancelling import Cancellation, StatementLock, check_cancelled
 from headrace.runtime.connected import ConnectedSets
 from headrace.runtime.fill import Fill
 from headrace.runtime.ports import MoreRowsError
@@ -28,14 +29,14 @@ from headrace.runtime.rebuild import TableRebuild
 from headrace.runtime.stages import Poll
 from headrace.runtime.step import Clock
 from headrace.runtime.width import Width
-from headrace.types import Epoch, RelationId
+from headrace.types import Column, Epoch, Offset, RelationId, Schema
 from runtime.pure import TABLE, PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headrace.catalog import Table, View
+    from headrace.catalog import Table
 
 WIDE = 5
 """A statement of so many changes makes a step wide."""
@@ -555,7 +556,7 @@ def test_what_a_view_waits_for_is_said(sets: Sets) -> None:
     for table in (sets.a, sets.b, c):
         sets.append(table, WIDE)
     sets.advance()
-    assert "its step of 5 changes, for 0." in (beside.waited_for(sets.over_a.id) or "")
+    assert 'its step of 5 changes of table "a", for 0.' in (beside.waited_for(sets.over_a.id) or "")
     assert beside.waited_for(c.id) == "the end of a step of others, of 2 that run"
     sets.end_one()
     assert beside.waited_for(sets.over_a.id) is None
@@ -582,19 +583,35 @@ def test_a_thread_keeps_nothing_readable_that_its_last_step_has_read() -> None:
     threads.close()
 
 
-def test_closing_waits_for_the_steps_that_run(sets: Sets, monkeypatch: pytest.MonkeyPatch) -> None:
-    db, latch = sets.db, Latch(sets.db.runner, sets.a)
-    monkeypatch.setattr(db.runner, "run_live", latch)
+def test_closing_cancels_the_steps_that_run_and_loses_nothing(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, latch, tags = sets.db, Latch(sets.db.runner, sets.a), []
+
+    def cancel(tag: str) -> None:
+        tags.append(tag)
+        latch.goes_on.set()
+
+    def run_live(*given: Any) -> Any:
+        latch(*given)
+        check_cancelled()
+        pytest.fail("the step was not cancelled")
+
+    monkeypatch.setattr(db.runner, "run_live", run_live)
+    db.loop.beside.cancel_jobs = cancel
     pump = Pump(db.loop, db.compaction)
     pump.start()
     sets.append(sets.a, WIDE)
     pump.wake()
     assert latch.reached.wait(60)
-    closing = threading.Thread(target=pump.close)
-    closing.start()
-    latch.goes_on.set()
-    closing.join()
-    assert sets.counts() == (WIDE, 0)
+    (step,) = db.loop.beside.steps
+    pump.close()
+    assert set(tags) == {step.cancellation.tag}
+    assert getattr(step.error, "code", None) is Code.CANCELLED
+    assert sets.counts() == (0, 0)
+    monkeypatch.undo()
+    sets.advance()
+    assert (sets.counts(), db.ledger.violations()) == ((WIDE, 0), {})
     assert not [t for t in threading.enumerate() if t.name.startswith("headrace-")]
 
 
@@ -697,3 +714,39 @@ def test_the_last_part_of_what_changes_a_set_delays_no_epoch_of_another(
         sets.db.refresh(view)
     assert sum(n for _, n in sets.db.rows(view.id).elements()) in (in_a, 0)
     assert not sets.db.ledger.violations()
+
+
+def test_a_view_that_is_refreshed_apart_connects_nothing_between_its_refreshes(sets: Sets) -> None:
+    db, both = sets.db, (sets.a.id, sets.b.id)
+    late = db.create_view("late", sets.a, RefreshPolicy(RefreshKind.MANUAL))
+    late = replace(late, depends_on=both)
+    db.loop.published.publish(db.loop.catalog.with_(late), db.loop.published.current.layouts)
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    assert sets.advance() is not None
+    assert (len(sets.begun), sets.counts()) == (1, (0, 1)), "a step of one input delays no other"
+    everything = {*both, sets.over_a.id, sets.over_b.id, late.id}
+    assert db.loop.parting.held_with([late.id]) == everything, "a refresh reads both"
+    assert db.loop.parting.sets().within([sets.b.id]) == {sets.b.id, sets.over_b.id}
+    sets.end_one()
+    assert sets.counts() == (WIDE, 1)
+    live = replace(late, refresh=CONTINUOUS)
+    assert (
+        ConnectedSets.of(db.loop.catalog.with_(live), frozenset()).within([both[0]]) == everything
+    )
+    assert not db.ledger.violations()
+
+
+def test_a_view_that_a_step_of_another_input_delays_says_which_view_reads_both() -> None:
+    columns = Schema((Column("k", LongType()),))
+    a, b = (Stream(RelationId(id_), name, columns) for id_, name in ((1, "a"), (2, "b")))
+    over_b = View(RelationId(3), "over_b", columns, "SELECT ...", (b.id,))
+    joined = View(RelationId(4), "joined", columns, "SELECT ...", (a.id, b.id))
+    catalog = Catalog.of([a, b, over_b, joined])
+    read = {a.id: OffsetRange(Offset(0), Offset(7))}
+    poll = Poll(Epoch(1), read, Clock(0, 0), frozenset())
+    step = SetStep(frozenset(catalog.by_id), poll, SimpleNamespace(catalog=catalog), 1)  # type: ignore[arg-type]
+    assert step.what(joined.id) == 'its step of 7 changes of stream "a"'
+    assert step.what(over_b.id) == (
+        'the step of 7 changes of stream "a", as view "joined" reads what both change'
+    )

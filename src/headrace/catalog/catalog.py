@@ -281,15 +281,18 @@ class Catalog:
             sorter.done(*ready)
         return tuple(ordered)
 
-    def connected_sets(self) -> tuple[frozenset[RelationId], ...]:
+    def connected_sets(
+        self, apart: Collection[RelationId] = ()
+    ) -> tuple[frozenset[RelationId], ...]:
         """Return the sets of relations that are connected by views, ordered by smallest id.
 
         An epoch steps a whole set, so its views always agree. A relation that no view reads is a
-        set of its own.
+        set of its own. The views ``apart`` connect nothing that they read.
         """
         set_of: dict[RelationId, set[RelationId]] = {r.id: {r.id} for r in self.relations}
         for relation in self.relations:
-            for needed in relation.depends_on if isinstance(relation, View) else ():
+            connects = isinstance(relation, View) and relation.id not in apart
+            for needed in relation.depends_on if connects else ():
                 here, there = set_of[relation.id], set_of[needed]
                 if here is there:
                     continue

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from headrace.catalog import title
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.cancelling import check_cancelled, running_statement
+from headrace.runtime.cancelling import Cancellation, check_cancelled, running_statement
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _LISTEN_SECONDS = 0.1
 _this_thread = threading.local()
+_CANCEL_AGAIN_SECONDS = 0.3
 _RETRY_SECONDS = 1.0
 """How long a set whose step has failed rests, unless a statement waits for it."""
 
@@ -60,11 +62,24 @@ class SetStep:
     begun: float = field(default_factory=time.time)
     ended: bool = False
     error: HeadraceError | None = None
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    """By which it ends without a commit when the database is closed."""
 
-    @property
-    def what(self) -> str:
-        """What it is, as people read it who wait for it."""
-        return f"its step of {self.changes:,} changes"
+    def what(self, relation: RelationId) -> str:
+        """Return what it is, as people read it who wait for it with a relation of its set.
+
+        If it does not reach the relation, a view is named that both reach.
+        """
+        catalog, read = self.state.catalog, sorted((*self.poll.ranges, *self.poll.due))
+        names = ", ".join(title(catalog.by_id[id_]) for id_ in read)
+        reached = {*read, *(each.id for id_ in read for each in catalog.dependants(id_))}
+        shown = f"step of {self.changes:,} changes of {names}"
+        if relation in reached:
+            return f"its {shown}"
+        own = {each.id for id_ in catalog.bases([relation]) for each in catalog.dependants(id_)}
+        both = (v for v in catalog.views_in_order() if v.id in own & reached)
+        through = next((f", as {title(each)} reads what both change" for each in both), "")
+        return f"the {shown}{through}"
 
     @property
     def changes(self) -> int:
@@ -141,6 +156,8 @@ class SetSteps:
 
     most: int
     run: Callable[[Callable[[], None]], None] | None = None
+    cancel_jobs: Callable[[str], None] = field(default=lambda _tag: None)
+    """Cancels the jobs of a step, by the tag of its cancellation."""
     freed: Callable[[], None] = field(default=lambda: None)
     """Called when a step has ended, and when steps may begin again."""
     members_of: Callable[[Collection[RelationId] | None], Members] = field(
@@ -170,8 +187,17 @@ class SetSteps:
         self.run, self.freed = self._threads.run, freed
 
     def close(self) -> None:
-        """Stop beginning steps, and wait for those that run; no lock may be held that they need."""
+        """Stop beginning steps, and cancel those that run; no lock may be held that they need.
+
+        What they have read is read again when the database is opened.
+        """
         self.run = None
+        while self.steps:
+            for step in self.steps:
+                step.cancellation.asked = True
+                self.cancel_jobs(step.cancellation.tag)  # again, since it may have begun another
+            with self._changed:
+                self._changed.wait_for(lambda: not self.steps, _CANCEL_AGAIN_SECONDS)
         self._threads.close()
 
     def turn(self, members: Members) -> int:
@@ -342,7 +368,8 @@ class SetSteps:
         for each in self.running:
             if relation in self._members(each):
                 seconds = max(0.0, time.time() - each.begun)
-                return f"{each.what}, for {seconds:.1f} s so far"
+                what = each.what if isinstance(each, Hold) else each.what(relation)
+                return f"{what}, for {seconds:.1f} s so far"
         if relation not in self.waiting:
             return None
         if len(self.steps) >= self.most:

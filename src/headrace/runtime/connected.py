@@ -2,7 +2,9 @@
 
 Views that share an input, directly or through others, are in one set: they always agree. So are all
 views that read the clock, as there is one clock of all epochs, and the tables of one source, since
-its transactions are read whole.
+its transactions are read whole. A view that epochs leave out connects nothing while they do: a step
+reads and writes exactly the views that it reaches, so two steps are independent unless a view is
+reached by both.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headrace.catalog import Catalog
-    from headrace.ledger import EpochCommit
+    from headrace.ledger import EpochCommit, Head
     from headrace.runtime.backlog import Backlog
     from headrace.runtime.beside import SetStep, SetSteps
     from headrace.runtime.stages import Commit
@@ -36,25 +38,42 @@ CLOCK: Final = RelationId(-1)
 
 @dataclass(frozen=True, slots=True)
 class ConnectedSets:
-    """The sets of a catalog in which the views ``clocked`` read the clock."""
+    """The sets of a catalog in which the views ``clocked`` read the clock.
+
+    The views ``apart``, which epochs leave out, connect nothing that they read.
+    """
 
     catalog: Catalog
     clocked: frozenset[RelationId]
     by_relation: Mapping[RelationId, frozenset[RelationId]]
+    apart: frozenset[RelationId] = frozenset()
 
     @classmethod
-    def of(cls, catalog: Catalog, clocked: frozenset[RelationId]) -> Self:
+    def of(
+        cls,
+        catalog: Catalog,
+        clocked: frozenset[RelationId],
+        apart: frozenset[RelationId] = frozenset(),
+    ) -> Self:
         """Return the sets of a catalog."""
-        found = {id_: members for members in catalog.connected_sets() for id_ in members}
+        found = {id_: members for members in catalog.connected_sets(apart) for id_ in members}
         for together in (clocked & catalog.by_id.keys(), *_of_one_source(catalog)):
             joined = frozenset[RelationId]().union(*(found[id_] for id_ in together))
             found |= dict.fromkeys(joined, joined)
-        return cls(catalog, clocked, found)
+        return cls(catalog, clocked, found, apart)
 
-    def is_of(self, catalog: Catalog, clocked: frozenset[RelationId]) -> bool:
+    def is_of(
+        self, catalog: Catalog, clocked: frozenset[RelationId], apart: frozenset[RelationId]
+    ) -> bool:
         """Whether they are those of a catalog."""
-        same = self.clocked is clocked or self.clocked == clocked
-        return same and self.catalog is catalog
+        return self.catalog is catalog and self.clocked == clocked and self.apart == apart
+
+    def within(self, among: Collection[RelationId] | None) -> frozenset[RelationId]:
+        """Return the relations of the sets of some relations; those of all for None."""
+        of = self.by_relation
+        if among is None:
+            return frozenset(of)
+        return frozenset[RelationId]().union(*(of[id_] for id_ in among if id_ in of))
 
     def parted(self, relations: Iterable[RelationId]) -> list[frozenset[RelationId]]:
         """Return some relations by set, ordered by their smallest id."""
@@ -109,15 +128,36 @@ class Parting:
     _apart: int = 0
     """How many of the next epochs have a step for each set."""
     _sets: ConnectedSets | None = None
+    _whole: ConnectedSets | None = None
+    _apart_at: tuple[Head, Catalog, frozenset[RelationId]] | None = None
     _busy: tuple[ConnectedSets, frozenset[RelationId], frozenset[RelationId]] | None = None
     """The sets, the relations that are busy, and those of the sets that have any of them."""
 
     def sets(self) -> ConnectedSets:
-        """Return the sets of relations whose steps are independent."""
-        catalog, clocked, known = self.loop.catalog, self.loop.timetable.views(), self._sets
-        if known is None or not known.is_of(catalog, clocked):
-            known = self._sets = ConnectedSets.of(catalog, clocked)
+        """Return the sets of relations whose steps are independent.
+
+        Views that epochs leave out, since they lag behind or have stopped, connect nothing.
+        """
+        catalog, apart, known = self.loop.catalog, self._left_out(), self._sets
+        clocked = self.loop.timetable.views() - apart
+        if known is None or not known.is_of(catalog, clocked, apart):
+            known = self._sets = ConnectedSets.of(catalog, clocked, apart)
             self.slow &= frozenset(known.by_relation.values()) if self.slow else self.slow
+        return known
+
+    def _left_out(self) -> frozenset[RelationId]:
+        """Return the views that epochs leave out, found once for each state of the ledger."""
+        of = self.loop.ledger.head, self.loop.catalog
+        known = self._apart_at
+        if known is None or known[0] is not of[0] or known[1] is not of[1]:
+            known = self._apart_at = (*of, self.loop.left_out())
+        return known[2]
+
+    def _connected(self) -> ConnectedSets:
+        """Return the sets of all views, also of those that epochs leave out."""
+        catalog, clocked, known = self.loop.catalog, self.loop.timetable.views(), self._whole
+        if known is None or not known.is_of(catalog, clocked, frozenset()):
+            known = self._whole = ConnectedSets.of(catalog, clocked)
         return known
 
     def note(self, took: Iterable[tuple[frozenset[RelationId], float]]) -> None:
@@ -135,22 +175,17 @@ class Parting:
         apart = self.loop.beside.busy | self.loop.beside.waiting
         return rows_of_ranges(self.loop.backlog.waiting(self.loop.maintained() - apart))
 
-    def within(self, among: Collection[RelationId] | None) -> frozenset[RelationId]:
-        """Return the relations of the sets of some relations; those of all by default."""
-        of = self.sets().by_relation
-        if among is None:
-            return frozenset(of)
-        return frozenset[RelationId]().union(*(of[id_] for id_ in among if id_ in of))
-
     def held_with(self, among: Collection[RelationId] | None) -> frozenset[RelationId]:
         """Return what is held by who holds the sets of some relations, or of all.
 
-        Who holds views that read the clock holds the clock, and the other way round.
+        Views that epochs leave out belong to the sets of what they read: who changes one reads
+        that. Who holds views that read the clock holds the clock, and the other way round.
         """
-        members, timed = self.within(among), self.loop.timetable.views()
+        sets = self._connected()
+        members, timed = sets.within(among), sets.clocked
         reads = among is not None and CLOCK in among
         if among is None or reads or not timed.isdisjoint(members):
-            members |= self.within(timed) | {CLOCK}
+            members |= sets.within(timed) | {CLOCK}
         return members
 
     def busy(self) -> frozenset[RelationId]:
@@ -160,7 +195,7 @@ class Parting:
         """
         sets, busy = self.sets(), self.loop.beside.busy_elsewhere()
         if self._busy is None or self._busy[0] is not sets or self._busy[1] is not busy:
-            self._busy = sets, busy, busy | self.within(busy)
+            self._busy = sets, busy, busy | sets.within(busy)
         return self._busy[2]
 
     def clock_without(self, without: Collection[RelationId]) -> Clock:
@@ -170,7 +205,7 @@ class Parting:
         held itself.
         """
         before = self.loop.ledger.epochs.clock()
-        stands = CLOCK in without or not self.loop.timetable.views().isdisjoint(without)
+        stands = CLOCK in without or not self.sets().clocked.isdisjoint(without)
         return Clock(before, before if stands else self.loop.now())
 
     def together(self) -> Poll:
@@ -225,7 +260,7 @@ class Parting:
         own = {id_: each for id_, each in poll.ranges.items() if id_ in members}
         others = {id_: each for id_, each in poll.ranges.items() if id_ not in members}
         clock = poll.clock
-        if not self.loop.timetable.views().isdisjoint(members):
+        if not self.sets().clocked.isdisjoint(members):
             clock = self.clock_without(members)
         rest = replace(poll, ranges=others, due=poll.due - members, clock=clock, apart=True)
         return rest, [Poll(poll.previous, own, poll.clock, poll.due & members)]
@@ -258,7 +293,7 @@ class Parting:
         now, then, members = self.loop.catalog, step.state.catalog, step.members
         if (
             any(now.by_id.get(id_) is not then.by_id[id_] for id_ in members)
-            or self.sets().by_relation[min(members)] != members
+            or not self.sets().within(members) <= members
             or not members.isdisjoint(self.loop.left_out() ^ stage.without)
         ):
             raise OutdatedEpochError(

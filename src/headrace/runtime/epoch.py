@@ -121,10 +121,9 @@ class EpochLoop:
     ) -> Iterator[None]:
         """Run a block while nobody else steps or changes the sets of relations ``among``.
 
-        None stands for all sets. Epochs of other sets go on; those that the block makes itself are
-        of these. What it has computed is committed with the lock (:class:`Swap`). Its effect is
-        published at its end; a block that changes the catalog publishes that change itself.
-        ``what`` says what it does, as people read it who wait.
+        None stands for all sets. Epochs of others go on; those that the block makes are of these.
+        What it has computed is committed as a :class:`Swap`, and published at its end; a block that
+        changes the catalog publishes that itself. ``what`` it does is read by people who wait.
         """
         with self.beside.holding(among, what, self.lock):
             try:
@@ -135,7 +134,7 @@ class EpochLoop:
 
     @contextmanager
     def exclusive(self, among: Collection[RelationId] | None = None) -> Iterator[None]:
-        """Hold the sets of some relations as :meth:`holding`, while no epoch is made of any set."""
+        """Hold the sets of some relations as :meth:`holding`; no epoch is made of any set."""
         with self.holding(among), self.between():
             yield
 
@@ -190,9 +189,7 @@ class EpochLoop:
         poll = self.parting.together()
         if self._stops_unfit(poll):
             poll = self.parting.together()
-        if not poll.ranges and not poll.due:
-            return None
-        return self._made(poll)
+        return self._made(poll) if poll.ranges or poll.due else None
 
     def _stops_unfit(self, poll: Poll) -> bool:
         """Plan the views that changes reach; return whether some were stopped since they cannot."""
@@ -240,8 +237,9 @@ class EpochLoop:
         """Make the epoch of a set's step, on a thread of its own."""
         failure: HeadraceError | None = None
         try:
-            if not self._stops_unfit(step.poll):  # else it is polled again
-                self._made(step.poll, step)
+            with step.cancellation.statement():
+                if not self._stops_unfit(step.poll):  # else it is polled again
+                    self._made(step.poll, step)
         except OutdatedEpochError:
             pass  # it is polled again
         except HeadraceError as error:
@@ -398,7 +396,7 @@ class EpochLoop:
             clock=stage.clock,
         )
         if beside is not None:
-            read_clock = not self.timetable.views().isdisjoint(beside.members)
+            read_clock = not self.parting.sets().clocked.isdisjoint(beside.members)
             change = replace(
                 change,
                 began=stage.previous,
