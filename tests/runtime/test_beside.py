@@ -750,3 +750,52 @@ def test_a_view_that_a_step_of_another_input_delays_says_which_view_reads_both()
     assert step.what(over_b.id) == (
         'the step of 7 changes of stream "a", as view "joined" reads what both change'
     )
+
+
+def test_steps_of_one_set_that_reach_no_view_together_run_beside_each_other(sets: Sets) -> None:
+    """Two tables are joined with a third: a wide step of one delays what reaches its view alone."""
+    db = sets.db
+    shared, above = db.create_table("shared"), db.create_view("above_a", sets.over_a)
+    joined = [
+        replace(each, depends_on=(*each.depends_on, shared.id))
+        for each in (sets.over_a, sets.over_b)
+    ]
+    db.loop.published.publish(
+        db.loop.catalog.with_(joined[0]).with_(joined[1]), db.loop.published.current.layouts
+    )
+    found = db.loop.parting.sets()
+    a, b, over_a, over_b = sets.a.id, sets.b.id, sets.over_a.id, sets.over_b.id
+    assert found.by_relation[a] == {a, b, over_a, over_b, above.id, shared.id}
+    assert found.touched([a]) == {a, over_a, above.id, shared.id}
+    assert found.parted([a, b]) == [{a}, {b}]
+    assert found.parted([a, b, shared.id]) == [{a, b, shared.id}]
+    sets.append(sets.a, WIDE)
+    sets.append(sets.b, 1)
+    assert sets.advance() is not None
+    assert (len(sets.begun), sets.counts()) == (1, (0, 1)), "beside it, from the same look"
+    sets.append(sets.b, 1)
+    assert sets.advance() is not None
+    sets.append(shared, 1)
+    sets.append(sets.b, 1)
+    assert sets.advance() is not None, "what the shared table changes waits, the other does not"
+    assert (sets.counts(), db.loop.parting.pending()) == ((0, 3), 0)
+    assert (db.loop.beside.waited_for(shared.id) or "").startswith(
+        'the step of 5 changes of table "a"'
+    )
+    assert db.loop.beside.waited_for(over_b) is None
+    sets.append(sets.b, WIDE)
+    sets.advance()
+    assert len(sets.begun) == 2, "and wide ones beside each other"
+    sets.end_one()
+    sets.end_one()
+    sets.advance()
+    assert (sets.counts(), db.loop.pending()) == ((WIDE, WIDE + 3), 0)
+    assert db.loop.beside.error() is None
+    assert not db.ledger.violations()
+
+
+def test_views_that_read_the_clock_are_stepped_as_a_whole(sets: Sets) -> None:
+    everything = {sets.a.id, sets.b.id, sets.over_a.id, sets.over_b.id}
+    found = ConnectedSets.of(sets.db.loop.catalog, frozenset({sets.over_a.id, sets.over_b.id}))
+    assert found.touched([sets.a.id]) == everything
+    assert found.parted([sets.a.id, sets.b.id]) == [{sets.a.id, sets.b.id}]

@@ -52,7 +52,8 @@ def lane() -> str | None:
 class SetStep:
     """A step of one connected set; it keeps readable what it reads.
 
-    ``begun`` is in Unix seconds, ``number`` one more than that of the step begun before.
+    ``members`` are the relations of the set that it reads or writes. ``begun`` is in Unix seconds,
+    ``number`` one more than that of the step begun before.
     """
 
     members: Members
@@ -80,6 +81,11 @@ class SetStep:
         both = (v for v in catalog.views_in_order() if v.id in own & reached)
         through = next((f", as {title(each)} reads what both change" for each in both), "")
         return f"the {shown}{through}"
+
+    @property
+    def changed(self) -> frozenset[RelationId]:
+        """The relations whose changes it reads, and the views of which rows are due."""
+        return self.poll.due.union(self.poll.ranges)
 
     @property
     def changes(self) -> int:
@@ -213,10 +219,9 @@ class SetSteps:
             return False
         if self._excludes(members):
             return False
-        rest = self._rests.get(members)
-        if rest is None or not rested or rest.until <= time.monotonic():
-            return True
-        return full and rest.error is None
+        now = time.monotonic()
+        rests = [r for m, r in self._rests.items() if r.until > now and not members.isdisjoint(m)]
+        return not rested or all(full and rest.error is None for rest in rests)
 
     def begin(
         self, members: Members, poll: Poll, state: Published, make: Callable[[SetStep], None]
@@ -242,6 +247,8 @@ class SetSteps:
             return
         step.error = error
         seconds = rests if error is None else _RETRY_SECONDS
+        for members in [each for each in self._rests if not step.members.isdisjoint(each)]:
+            del self._rests[members]
         self._rests[step.members] = _Rest(time.monotonic() + seconds, error)
         with self._changed:
             step.ended = True
@@ -254,7 +261,8 @@ class SetSteps:
         How others stand is forgotten.
         """
         now, self.waiting = time.monotonic(), frozenset()
-        for members in self._rests.keys() - sets:
+        near = frozenset[RelationId]().union(*sets)
+        for members in [each for each in self._rests if near.isdisjoint(each)]:
             rest = self._rests[members]
             if rest.until <= now or rest.error is not None:
                 del self._rests[members]

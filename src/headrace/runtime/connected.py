@@ -2,14 +2,17 @@
 
 Views that share an input, directly or through others, are in one set: they always agree. So are all
 views that read the clock, as there is one clock of all epochs, and the tables of one source, since
-its transactions are read whole. A view that epochs leave out connects nothing while they do: a step
-reads and writes exactly the views that it reaches, so two steps are independent unless a view is
-reached by both.
+its transactions are read whole. A view that epochs leave out connects nothing while they do.
+
+Steps of two inputs of one set are independent too, unless a view is reached from both: what a step
+writes is what its inputs reach, and what it reads besides is changed by inputs that reach that too.
+So two streams that are joined with one table by two views wait for each other's steps only in what
+the table's changes reach.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from headrace.catalog import Table
@@ -47,6 +50,9 @@ class ConnectedSets:
     clocked: frozenset[RelationId]
     by_relation: Mapping[RelationId, frozenset[RelationId]]
     apart: frozenset[RelationId] = frozenset()
+    whole: frozenset[RelationId] = frozenset()
+    """The relations of the sets that are stepped as a whole: by one clock, or one source."""
+    _reached: dict[RelationId, frozenset[RelationId]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -57,10 +63,12 @@ class ConnectedSets:
     ) -> Self:
         """Return the sets of a catalog."""
         found = {id_: members for members in catalog.connected_sets(apart) for id_ in members}
+        whole = frozenset[RelationId]()
         for together in (clocked & catalog.by_id.keys(), *_of_one_source(catalog)):
             joined = frozenset[RelationId]().union(*(found[id_] for id_ in together))
             found |= dict.fromkeys(joined, joined)
-        return cls(catalog, clocked, found, apart)
+            whole |= joined
+        return cls(catalog, clocked, found, apart, whole)
 
     def is_of(
         self, catalog: Catalog, clocked: frozenset[RelationId], apart: frozenset[RelationId]
@@ -76,11 +84,44 @@ class ConnectedSets:
         return frozenset[RelationId]().union(*(of[id_] for id_ in among if id_ in of))
 
     def parted(self, relations: Iterable[RelationId]) -> list[frozenset[RelationId]]:
-        """Return some relations by set, ordered by their smallest id."""
-        found: dict[frozenset[RelationId], list[RelationId]] = {}
+        """Return some relations by independent steps, ordered by their smallest id.
+
+        Those of one set are in one part if a view is reached from both, directly or by a chain.
+        """
+        found: list[tuple[frozenset[RelationId], frozenset[RelationId]]] = []
         for id_ in sorted(relations):
-            found.setdefault(self.by_relation[id_], []).append(id_)
-        return [frozenset(some) for some in found.values()]
+            part, reached = frozenset([id_]), self.reached(id_)
+            apart = []
+            for others, theirs in found:
+                if theirs.isdisjoint(reached):
+                    apart.append((others, theirs))
+                else:
+                    part, reached = part | others, reached | theirs
+            found = [*apart, (part, reached)]
+        return sorted((part for part, _ in found), key=min)
+
+    def reached(self, relation: RelationId) -> frozenset[RelationId]:
+        """Return a relation with what a change of it may change, of a whole set all of it."""
+        known = self._reached.get(relation)
+        if known is None:
+            if relation in self.whole:
+                known = self.by_relation[relation]
+            else:
+                above = (each.id for each in self.catalog.dependants(relation))
+                known = frozenset((relation, *above)) & self.by_relation[relation]
+            self._reached[relation] = known
+        return known
+
+    def touched(self, changed: Iterable[RelationId]) -> frozenset[RelationId]:
+        """Return what a step of some changed relations reads and writes.
+
+        That is what they reach, and all whose changes reach any of it: what it reads is changed by
+        these alone, and what others than these reach is not touched by it.
+        """
+        there = [id_ for id_ in changed if id_ in self.by_relation]
+        reached = frozenset[RelationId]().union(*map(self.reached, there))
+        near = self.within(there) - reached
+        return reached.union(id_ for id_ in near if not reached.isdisjoint(self.reached(id_)))
 
 
 def _of_one_source(catalog: Catalog) -> list[list[RelationId]]:
@@ -142,7 +183,8 @@ class Parting:
         clocked = self.loop.timetable.views() - apart
         if known is None or not known.is_of(catalog, clocked, apart):
             known = self._sets = ConnectedSets.of(catalog, clocked, apart)
-            self.slow &= frozenset(known.by_relation.values()) if self.slow else self.slow
+            there = known.by_relation.keys()
+            self.slow = frozenset(each for each in self.slow if each <= there)
         return known
 
     def _left_out(self) -> frozenset[RelationId]:
@@ -167,8 +209,8 @@ class Parting:
             if len(sets.parted(changed)) > 1:
                 self._apart = _APART_EPOCHS if is_slow else self._apart
             elif is_slow or self.slow:
-                own = frozenset([sets.by_relation[min(changed)]])
-                self.slow = self.slow | own if is_slow else self.slow - own
+                others = frozenset(each for each in self.slow if each.isdisjoint(changed))
+                self.slow = others | {sets.touched(changed)} if is_slow else others
 
     def pending(self) -> int:
         """Return how many changes wait, without those of sets that are left to wide steps."""
@@ -195,7 +237,8 @@ class Parting:
         """
         sets, busy = self.sets(), self.loop.beside.busy_elsewhere()
         if self._busy is None or self._busy[0] is not sets or self._busy[1] is not busy:
-            self._busy = sets, busy, busy | sets.within(busy)
+            steps = (sets.touched(step.changed) for step in self.loop.beside.steps)
+            self._busy = sets, busy, busy.union(*steps)
         return self._busy[2]
 
     def clock_without(self, without: Collection[RelationId]) -> Clock:
@@ -229,13 +272,13 @@ class Parting:
         due, few, left = loop.due(clock.after) - busy, loop.settings.small_rows, _most_rows(loop)
         narrow, wide = dict[RelationId, OffsetRange](), list[Poll]()
         parts = sets.parted(waiting.keys() | due)
-        loop.beside.look(frozenset(sets.by_relation[min(part)] for part in parts))
+        loop.beside.look(frozenset(map(sets.touched, parts)))
         for part in parts:
             own = {id_: waiting[id_] for id_ in part & waiting.keys()}
             ranges = loop.backlog.first(own, sets.catalog)
             rows, due_here = rows_of_ranges(ranges), due & part
             apart = rows > few or loop.widths.fan_out(due_here.union(ranges), rows)
-            apart = apart or sets.by_relation[min(part)] in self.slow
+            apart = apart or any(not each.isdisjoint(part) for each in self.slow)
             if apart or loop.beside.error(part) is not None:
                 wide.append(Poll(previous, ranges, clock, due_here))
             elif rows <= left:
@@ -243,7 +286,7 @@ class Parting:
                 left -= rows
                 continue
             due -= part
-            busy |= sets.by_relation[min(part)]
+            busy |= sets.touched(part)
         self._apart, each_alone = max(0, self._apart - 1), self._apart > 0
         # Rows may be due in the sets that are left out: the clock stands still for them.
         clock = self.clock_without(busy)
@@ -256,7 +299,7 @@ class Parting:
         """
         if len(self.sets().parted(changed)) > 1:
             return replace(poll, apart=True), []
-        members = self.sets().by_relation[min(changed)]
+        members = self.sets().touched(changed)
         own = {id_: each for id_, each in poll.ranges.items() if id_ in members}
         others = {id_: each for id_, each in poll.ranges.items() if id_ not in members}
         clock = poll.clock
@@ -269,8 +312,8 @@ class Parting:
         self, polls: Iterable[Poll], *, rested: bool
     ) -> Iterator[tuple[frozenset[RelationId], Poll]]:
         """Yield the sets of polls whose wide steps may begin now; the others wait."""
-        beside, of, most = self.loop.beside, self.sets().by_relation, self.loop.settings.epoch_rows
-        wide = [(of[min((*poll.ranges, *poll.due))], poll) for poll in polls]
+        beside, sets, most = self.loop.beside, self.sets(), self.loop.settings.epoch_rows
+        wide = [(sets.touched((*poll.ranges, *poll.due)), poll) for poll in polls]
         for members, poll in sorted(wide, key=lambda each: beside.turn(each[0])):
             rows = rows_of_ranges(self.loop.backlog.waiting(members & self.loop.maintained()))
             beside.waiting |= members  # before it is asked: who excludes it then wakes the pump
@@ -293,7 +336,7 @@ class Parting:
         now, then, members = self.loop.catalog, step.state.catalog, step.members
         if (
             any(now.by_id.get(id_) is not then.by_id[id_] for id_ in members)
-            or not self.sets().within(members) <= members
+            or not self.sets().touched(step.changed) <= members
             or not members.isdisjoint(self.loop.left_out() ^ stage.without)
         ):
             raise OutdatedEpochError(
