@@ -291,8 +291,9 @@ class Catalog:
         """
         set_of: dict[RelationId, set[RelationId]] = {r.id: {r.id} for r in self.relations}
         for relation in self.relations:
-            connects = isinstance(relation, View) and relation.id not in apart
-            for needed in relation.depends_on if connects else ():
+            if not isinstance(relation, View) or relation.id in apart:
+                continue
+            for needed in relation.depends_on:
                 here, there = set_of[relation.id], set_of[needed]
                 if here is there:
                     continue
