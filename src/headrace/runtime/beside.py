@@ -84,7 +84,7 @@ class SetStep:
 
     @property
     def changed(self) -> frozenset[RelationId]:
-        """The relations whose changes it reads, and the views of which rows are due."""
+        """The relations whose changes it reads, and the views that have rows due."""
         return self.poll.due.union(self.poll.ranges)
 
     @property
@@ -94,7 +94,7 @@ class SetStep:
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class HeldSets:
     """Connected sets that nobody but one thread steps or changes, so that it can change them.
 
     ``among`` are relations of them, None for all sets. ``members`` are all relations of the sets;
@@ -171,7 +171,7 @@ class SetSteps:
     )
     """Returns all relations of the sets of some; of all sets for None."""
     steps: tuple[SetStep, ...] = ()
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[HeldSets, ...] = ()
     """What is held, and what waits for that, in the order in which it was asked for."""
     busy: frozenset[RelationId] = frozenset()
     """The relations of the sets whose steps run, and of those that are held."""
@@ -308,7 +308,7 @@ class SetSteps:
             _require_within(held, among, self.members_of)
             yield
             return
-        hold = Hold(among, what)
+        hold = HeldSets(among, what)
         with self._changed:
             self.holds = (*self.holds, hold)
         try:
@@ -322,7 +322,7 @@ class SetSteps:
                 self._changed.notify_all()
             self.freed()
 
-    def held(self) -> Hold | None:
+    def held(self) -> HeldSets | None:
         """Return what this thread holds."""
         if not self.holds:
             return None
@@ -338,11 +338,11 @@ class SetSteps:
         return frozenset[RelationId]().union(*others, *(step.members for step in self.steps))
 
     @property
-    def running(self) -> tuple[SetStep | Hold, ...]:
+    def running(self) -> tuple[SetStep | HeldSets, ...]:
         """The steps that run, and what holds sets or waits for that."""
         return (*self.steps, *self.holds)
 
-    def _take(self, hold: Hold, lock: StatementLock) -> None:
+    def _take(self, hold: HeldSets, lock: StatementLock) -> None:
         """Wait until sets can be held, and hold them."""
         wanted, others = self.members_of(hold.among), (r for r in self.running if r is not hold)
         _say_what_is_waited_for(r for r in others if not wanted.isdisjoint(self._members(r)))
@@ -352,7 +352,7 @@ class SetSteps:
                 hold.members = self._can_take(hold)
                 self._note_busy()
 
-    def _can_take(self, hold: Hold) -> Members | None:
+    def _can_take(self, hold: HeldSets) -> Members | None:
         """Return the members of sets that can be held now; None if others come first."""
         with self._changed:
             wanted, earlier = self.members_of(hold.among), True
@@ -360,14 +360,14 @@ class SetSteps:
                 if other is hold:
                     earlier = False
                     continue
-                if isinstance(other, Hold) and other.members is None and not earlier:
+                if isinstance(other, HeldSets) and other.members is None and not earlier:
                     continue
                 if hold.among is None or not wanted.isdisjoint(self._members(other)):
                     return None
             return wanted
 
-    def _members(self, running: SetStep | Hold) -> Members:
-        if isinstance(running, Hold) and running.members is None:
+    def _members(self, running: SetStep | HeldSets) -> Members:
+        if isinstance(running, HeldSets) and running.members is None:
             return self.members_of(running.among)
         return running.members or frozenset()
 
@@ -376,7 +376,7 @@ class SetSteps:
         for each in self.running:
             if relation in self._members(each):
                 seconds = max(0.0, time.time() - each.begun)
-                what = each.what if isinstance(each, Hold) else each.what(relation)
+                what = each.what if isinstance(each, HeldSets) else each.what(relation)
                 return f"{what}, for {seconds:.1f} s so far"
         if relation not in self.waiting:
             return None
@@ -397,7 +397,7 @@ class SetSteps:
 
     def wait_for_one(
         self,
-        running: tuple[SetStep | Hold, ...],
+        running: tuple[SetStep | HeldSets, ...],
         met: Callable[[], bool],
         relations: Collection[RelationId],
         after: int,
@@ -415,7 +415,7 @@ class SetSteps:
 
         self.wait(is_over)
         for step in running:
-            if isinstance(step, Hold) or step.error is None or step.number <= after:
+            if isinstance(step, HeldSets) or step.error is None or step.number <= after:
                 continue
             if not step.members.isdisjoint(relations):
                 raise step.error
@@ -433,7 +433,7 @@ class SetSteps:
         self.busy = frozenset[RelationId]().union(*steps, *held)
 
 
-def _say_what_is_waited_for(running: Iterable[SetStep | Hold]) -> None:
+def _say_what_is_waited_for(running: Iterable[SetStep | HeldSets]) -> None:
     statement, waited = running_statement(), list(running)
     changes = sum(each.changes for each in waited if isinstance(each, SetStep))
     if statement is None:
@@ -445,11 +445,11 @@ def _say_what_is_waited_for(running: Iterable[SetStep | Hold]) -> None:
 
 
 def _require_within(
-    held: Hold | None,
+    held: HeldSets | None,
     among: Collection[RelationId] | None,
     members_of: Callable[[Collection[RelationId] | None], Members],
 ) -> None:
-    """Raise if sets are wanted of which a thread holds only others: waiting could take forever."""
+    """Raise if a thread that holds sets wants others: waiting for them could take forever."""
     if held is None or held.among is None:
         return
     if among is None or not members_of(among) <= (held.members or frozenset()):
