@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -148,6 +151,44 @@ def test_a_standby_serves_after_the_server_was_killed(where, tmp_path, request, 
             for each in (first, second):
                 if each.process is not None:
                     each.kill()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_server_that_is_asked_to_end_ends_quietly_beside_a_wide_step(ending, code, tmp_path):
+    """All its processes are asked to, as by who ends a service: the JVM ends before the server."""
+    rows, errors = 400_000, tmp_path / "errors"
+    server = Killed(tmp_path / "data", errors=errors)
+    try:
+        server.start()
+        # The view compares all rows of a key with each other, so its step takes long.
+        view = "SELECT count(*) AS n FROM s a JOIN s b ON a.k = b.k WHERE a.v * b.v % 1000 = 7"
+        for sql in ("CREATE STREAM s (k INT, v BIGINT)", f"CREATE MATERIALIZED VIEW m AS {view}"):
+            assert server.client.sql(sql).status == 200
+        given = f"INSERT INTO s SELECT CAST(id % 20 AS INT), id FROM range({rows})"
+        writing = threading.Thread(target=lambda: suppressed(server, given), daemon=True)
+        writing.start()
+        waits = "SELECT waits_for FROM information_schema.freshness WHERE waits_for LIKE 'its step%'"
+        until(lambda: server.client.rows(waits), 120)
+        asked = time.monotonic()
+        os.killpg(server.process.pid, ending)
+        assert server.process.wait(60) == code
+        print(f"it has ended after {time.monotonic() - asked:.1f} s")
+        writing.join()
+        said = errors.read_text()
+        assert "Traceback" not in said
+        assert "EOFError" not in said
+        with headrace.connect(tmp_path / "data", continuous=False) as db:
+            assert db.sql("SELECT count(*) FROM s").fetchall() == [(rows,)]
+    finally:
+        if server.process is not None:
+            server.kill()
+
+
+def suppressed(server, statement):
+    with suppress(*GONE):
+        server.client.sql(statement)
 
 
 def health(server):

@@ -175,14 +175,19 @@ def _serve(
     # The modules stay: collections need not go through them, which takes 0.1 s each time.
     gc.collect()
     gc.freeze()
+    lost: HeadraceError | None = None
     try:
         click.echo(f"headrace serves {name} at {server.url} (Ctrl-C stops it)")
         click.echo(f"console: {server.url}/")
         if serving.pages is not None:
             click.echo(f"pages: {server.url}/pages/")
         _wait_for_end(lambda: database.lost)
+    except LostDatabaseError as error:
+        lost = error
+        raise
     finally:
-        with restarts.closing(database.lost):
+        # Not if Spark ends while this is asked to: it may have been asked to as well.
+        with restarts.closing(lost):
             thread.call(server.close, database.cancel)
 
 

@@ -26,8 +26,9 @@ from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from socketserver import BaseServer
     from subprocess import Popen
-    from typing import IO
+    from typing import IO, Any
 
     import pyarrow as pa
 
@@ -178,6 +179,7 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
                 builder = builder.config(name, value)
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("OFF")
+            _quiet_at_the_end(spark.sparkContext._accumulatorServer)  # noqa: SLF001
         except Exception as error:
             gateway = SparkContext._gateway  # noqa: SLF001
             if gateway is not None and gateway.proc.poll() is not None:
@@ -205,6 +207,21 @@ def _launch(chosen: Mapping[str, str], log: IO[bytes]) -> None:
         conf.set(name, value)
     gateway = launch_gateway(conf, {"stderr": log})
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+
+
+def _quiet_at_the_end(updates: BaseServer) -> None:
+    """Have the server that is sent Spark's counters print nothing when the JVM ends.
+
+    Whoever ends a service ends all its processes at once, the JVM with the server. If it ends
+    otherwise, what needs it says so.
+    """
+    shown = updates.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            shown(request, client_address)
+
+    updates.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _start_workers(spark: SparkSession) -> None:
