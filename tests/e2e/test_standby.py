@@ -169,7 +169,9 @@ def test_a_server_that_is_asked_to_end_ends_quietly_beside_a_wide_step(ending, c
         given = f"INSERT INTO s SELECT CAST(id % 20 AS INT), id FROM range({rows})"
         writing = threading.Thread(target=lambda: suppressed(server, given), daemon=True)
         writing.start()
-        waits = "SELECT waits_for FROM information_schema.freshness WHERE waits_for LIKE 'its step%'"
+        waits = (
+            "SELECT waits_for FROM information_schema.freshness WHERE waits_for LIKE 'its step%'"
+        )
         until(lambda: server.client.rows(waits), 120)
         asked = time.monotonic()
         os.killpg(server.process.pid, ending)
