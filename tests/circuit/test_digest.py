@@ -174,7 +174,7 @@ def without_reasons(circuit: Circuit) -> Circuit:
 
 
 def test_how_a_circuit_is_explained_does_not_change_its_digest(planned):
-    circuit = planned.circuit("SELECT g, median(x) AS m FROM t GROUP BY g")
+    circuit = planned.circuit("SELECT g, stddev(x) AS m FROM t GROUP BY g")
     assert digest(without_reasons(circuit)) == digest(circuit)
 
 

@@ -25,6 +25,9 @@ from headrace.operators import (
     GroupAggregate,
     Part,
     Picked,
+    Quantile,
+    QuantileColumn,
+    Quantiles,
 )
 from headrace.spine import Run, Spine
 from headrace.spine.asked import Reads
@@ -480,6 +483,109 @@ def test_an_extremum_follows_the_values_of_its_group(data: st.DataObject, bits: 
             groups.setdefault(user, []).append(x)
         choose = min if part.end is End.MIN else max
         assert run.answer == Counter((user, choose(xs)) for user, xs in groups.items())
+
+
+KINDS = {
+    pa.int64(): st.integers(-3, 3) | st.sampled_from([2**53 + 1, 2**53 + 2, 2**63 - 1]),
+    pa.float64(): st.sampled_from([-1.5, -0.0, 0.0, 0.3, math.inf, -math.inf, math.nan]),
+    MONEY: st.sampled_from([Decimal(n) for n in ("-1.10", "0.00", "0.07", "9999999999.99")]),
+}
+PLACES = tuple(
+    Quantile(at, discrete, descending)
+    for at in (0.0, 0.25, 0.5, 0.9, 1.0)
+    for discrete in (False, True)
+    for descending in (False, True)
+)
+SHOWN = (*(QuantileColumn(f"q{i}", (i,), is_list=False) for i in range(len(PLACES))),)
+SHOWN += (QuantileColumn("several", (5, 0, 9), is_list=True),)
+
+
+def quantiles_of(type_: pa.DataType) -> GroupAggregate:
+    part = Quantiles(pa.field("x", type_), "w0", PLACES, SHOWN)
+    return GroupAggregate(LEAST.layout, (part,))
+
+
+def quantile(values: list, place: Quantile) -> float:
+    """The value that Spark shows of these at a place."""
+    values = sorted(values, key=lambda x: str(x) != "-0.0")
+    values.sort(key=cmp_to_key(compare_values))
+    values = values[::-1] if place.descending else values
+    if place.discrete:
+        return float(values[max(math.ceil(len(values) * place.at) - 1, 0)])
+    position = (len(values) - 1) * place.at
+    low, high = (values[each(position)] for each in (math.floor, math.ceil))
+    share = position - math.floor(position)
+    if low == high or not share:
+        return float(low)
+    found = float(low) + share * (float(high) - float(low))
+    return math.nan if math.isnan(found) else found
+
+
+@given(data=st.data(), bits=some_bits, type_=st.sampled_from(list(KINDS)))
+def test_quantiles_follow_the_values_of_their_group(
+    data: st.DataObject, bits: int, type_: pa.DataType
+) -> None:
+    """However the values come and go, and whatever of them is added at once."""
+    operator = quantiles_of(type_)
+    run, whole = (Epochs(operator, ["user", *(each.name for each in SHOWN)]) for _ in range(2))
+    there: list[tuple] = []
+    changes = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        rows = st.tuples(st.sampled_from(["ann", "bob"]), KINDS[type_] | st.none())
+        came = data.draw(st.lists(rows, max_size=12))
+        there, gone = _parted(data, there)
+        there += came
+        given = [
+            {"user": user, "x": x, WEIGHT: weight, "w0": weight * (x is not None)}
+            for weight, some in ((1, came), (-1, gone))
+            for user, x in some
+        ]
+        changes += given
+        run.step(table_of(operator.increments, given, bits=bits))
+        groups: dict[str, list] = {}
+        for user, x in there:
+            groups.setdefault(user, []).extend([] if x is None else [x])
+        shown = {user: [_shown(xs, each) for each in SHOWN] for user, xs in groups.items()}
+        assert run.answer == Counter((user, *results) for user, results in shown.items())
+    whole.step(table_of(operator.increments, changes, bits=bits))
+    assert (whole.answer, whole.state_rows) == (run.answer, run.state_rows)
+    undone = [{**row, WEIGHT: -row[WEIGHT], "w0": -row["w0"]} for row in changes]
+    run.step(table_of(operator.increments, undone, bits=bits))
+    assert (run.answer, run.state_rows) == (Counter(), 0)
+
+
+def _parted(data: st.DataObject, rows: list) -> tuple[list, list]:
+    """Return the rows that stay, and those that go."""
+    goes = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    pairs = list(zip(rows, goes, strict=True))
+    return [row for row, go in pairs if not go], [row for row, go in pairs if go]
+
+
+def _shown(values: list, shown: QuantileColumn) -> Any:
+    if not values:
+        return None
+    found = [quantile(values, PLACES[i]) for i in shown.of]
+    return exact(found) if shown.is_list else exact(found[0])
+
+
+@pytest.mark.parametrize("rows", [1_000, 30_000])
+def test_a_change_of_a_large_group_reads_a_few_values_next_to_its_quantiles(rows: int) -> None:
+    part = Quantiles(pa.field("x", LONG), "w0", (Quantile(0.5), Quantile(0.9)), SHOWN[:2])
+    operator = GroupAggregate(LEAST.layout, (part,))
+    spines = tuple(map(Spine, operator.layouts))
+    values = np.random.default_rng(5).permutation(rows)
+    for piece in np.array_split(values, 3):
+        many = [{"user": "ann", "x": int(x), WEIGHT: 1, "w0": 1} for x in piece]
+        first = operator.step((table_of(operator.increments, many),), spines)
+        both = zip(spines, first.updates, strict=True)
+        spines = tuple(spine.plus(update) for spine, update in both)
+    for value, weight in ((3, 1), (rows // 2, -1), (rows, 1), (0, -1)):
+        before = tuple(replace(spine, reads=Reads()) for spine in spines)
+        row = {"user": "ann", "x": value, WEIGHT: weight, "w0": weight}
+        output = operator.step((table_of(operator.increments, [row]),), before).output
+        live = [*values, value] if weight > 0 else values[values != value]
+        assert output["q0"].to_pylist()[-1] == np.percentile(live, 50)
+        assert sum(spine.reads.rows for spine in before) <= 240
 
 
 def test_sums_of_floats_forget_what_is_retracted() -> None:

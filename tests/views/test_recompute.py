@@ -23,7 +23,11 @@ AGGREGATES = {
     "moments": """SELECT k, round(stddev(v), 6) AS sd, round(var_pop(v), 6) AS vp,
         round(corr(v, m), 4) AS c FROM a GROUP BY k""",
     "percentiles": """SELECT k, percentile(v, 0.5) AS p, median(v) AS m, percentile(v, array(0.1, 0.9)) AS q,
-        percentile_cont(0.3) WITHIN GROUP (ORDER BY v) AS pc FROM a GROUP BY k""",
+        percentile_cont(0.3) WITHIN GROUP (ORDER BY v DESC) AS pc, percentile_disc(0.3) WITHIN GROUP (ORDER BY m) AS d,
+        percentile(m, 0.7) FILTER (WHERE v > 3) AS f, max(v) AS x, count(DISTINCT s) AS n FROM a GROUP BY k""",
+    "percentiles_of_all": "SELECT median(v) AS m, percentile(m, array(0.0, 0.9)) AS l FROM a",
+    "percentiles_of_doubles": "SELECT k, median(f) AS m, percentile(CAST(f AS FLOAT), 0.9) AS p FROM d GROUP BY k",
+    "percentiles_by_rows": "SELECT k, percentile(v, 0.5, 2) AS p, median(DISTINCT v) AS m FROM a GROUP BY k",
     "lists": """SELECT k, sort_array(collect_list(v)) AS l, sort_array(collect_set(s)) AS t,
         size(collect_set(v)) AS n FROM a GROUP BY k""",
     "array_sorted": """SELECT k, array_sort(collect_list(s)) AS l, array_sort(collect_set(v)) AS t,
@@ -300,7 +304,7 @@ def test_conditions_on_sessions_see_whole_sessions(db):
 CHOSEN = {
     "groups": some(
         AGGREGATES,
-        "extrema percentiles array_sorted_later distinct_doubles picked",
+        "extrema percentiles percentiles_of_all array_sorted_later distinct_doubles picked",
     ),
     "windows": some(WINDOWS, "neighbours framed running top of_aggregate"),
     "scalars": some(

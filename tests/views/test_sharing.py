@@ -285,7 +285,7 @@ PARTS = {
         SELECT x, y FROM j UNION ALL SELECT y, x FROM j""",
     "outer_joined": """WITH j AS (SELECT t.id, b.y FROM t LEFT JOIN b ON t.g = b.g AND t.x < b.y)
         SELECT id, y FROM j UNION ALL SELECT y, id FROM j""",
-    "recomputed": """WITH c AS (SELECT g, median(x) AS m FROM t GROUP BY g)
+    "recomputed": """WITH c AS (SELECT g, bit_xor(x) AS m FROM t GROUP BY g)
         SELECT g, m FROM c UNION ALL SELECT g + 1, m FROM c""",
     "first_rows": """WITH f AS (SELECT id, g, x FROM t ORDER BY x, id LIMIT 4)
         SELECT id, g, x FROM f UNION ALL SELECT x, g, id FROM f""",

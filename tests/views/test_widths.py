@@ -44,13 +44,15 @@ VIEWS = {
       ) WHERE nth <= 3""",
     "ranked": "SELECT id, sum(b) OVER (PARTITION BY a, b ORDER BY id) AS s FROM t",
     "collected": "SELECT a, sort_array(collect_set(c)) AS c FROM t GROUP BY a",
+    "placed": """SELECT a, median(d) AS d, percentile(h, array(0.2, 0.9)) AS h, percentile(i, 0.5) AS i,
+        percentile(e, 0.4) AS e, percentile_disc(0.1) WITHIN GROUP (ORDER BY f DESC) AS f FROM t GROUP BY a""",
     "above": "SELECT k, count(*) AS n FROM by_each GROUP BY k",
     "edges": "SELECT DISTINCT g, v FROM u WHERE g < v AND v BETWEEN 0 AND 9",
     "closed": """WITH RECURSIVE r (x, y) AS (
         SELECT g, v FROM edges UNION ALL SELECT r.x, e.v FROM r JOIN edges AS e ON r.y = e.g
       ) SELECT x, y, count(*) AS paths FROM r GROUP BY x, y""",
 }
-_SOME = "by_each by_reals by_nested pairs either first"
+_SOME = "placed by_each by_reals by_nested pairs either first"
 _MOST = 12
 """Epochs of more changes are wide."""
 
@@ -88,4 +90,20 @@ def test_a_narrow_epoch_whose_changes_fan_out_goes_on_as_jobs(oracle, monkeypatc
         run.epoch()
         widths.append(run.db.parts.ledger.epochs.newest(1)[0].counters["width"])
     assert widths == ["narrow", "wide: changes fan out", "narrow"]
+    run.finish()
+
+
+def test_a_zero_that_came_with_its_sign_goes_at_any_width(oracle):
+    run = oracle(small_rows=3)
+    run.table("t", "id INT, g INT, h DOUBLE", key="id")
+    run.view("middle", "SELECT g, median(h) AS m, min(h) AS l FROM t GROUP BY g")
+    for rows in ([(1, 1, -0.0)], [(i, 1, -0.0) for i in range(2, 9)]):
+        run.insert("t", rows)
+        run.epoch()
+    run.delete("t", "id < 7")
+    run.epoch()
+    run.delete("t", "id = 7")
+    run.epoch()
+    widths = [each.counters["width"] for each in run.db.parts.ledger.epochs.newest(4)]
+    assert widths == ["narrow", "wide: many changes", "wide: many changes", "narrow"]
     run.finish()

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from headrace.catalyst.distinct import unmarked
 from headrace.catalyst.editions import Edition
 from headrace.catalyst.exact import adds_in_order
-from headrace.catalyst.plan import AggregateFunction, Expand, Pick, Plan, SortKey
+from headrace.catalyst.plan import AggregateFunction, Expand, Percentiles, Pick, Plan, SortKey
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.catalyst.sorting import LISTS, ORDER_FORGOTTEN
 from headrace.types import holds, is_collated
@@ -37,7 +37,16 @@ KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "
 _PICKED = frozenset({"First", "Last", "MaxBy", "MinBy"})
 """The functions whose value is that of one row of a group."""
 
-_EXACT = (ByteType, ShortType, IntegerType, LongType, DecimalType)
+_EXACT_INSTEAD = {
+    "ApproximatePercentile": "percentile",
+    "HyperLogLogPlusPlus": "count(DISTINCT ...)",
+}
+"""The approximate functions that cost more than exact ones, with these."""
+
+_NUMBERS = (ByteType, ShortType, IntegerType, LongType)
+_EXACT = (*_NUMBERS, DecimalType)
+_DIGITS = 18
+"""The most digits of decimals whose percentiles are kept in order."""
 
 _UNORDERED = frozenset(
     """
@@ -60,8 +69,12 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...], edition: Edition) -> 
     by an order, need no rows.
     """
     function, kind = call.aggregateFunction(), function_of(call)
+    if edition >= Edition.PERCENTILES_KEPT and _percentiles(call, arguments) is not None:
+        return None
     near = edition >= Edition.NEAR_ROWS and not call.isDistinct()
     picks = near and kind in _PICKED
+    if kind in _EXACT_INSTEAD:
+        return f"needs all rows of its group, which {_EXACT_INSTEAD[kind]} does not"
     if not picks and (kind not in KEPT or str(function.prettyName()).startswith("try_")):
         return "needs all rows of its group"
     if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
@@ -198,7 +211,31 @@ def called(
         is_ordered(call, types),
         call,
         _pick(function, arguments),
+        _percentiles(call, types),
     )
+
+
+def _percentiles(call: Any, arguments: Sequence[DataType]) -> Percentiles | None:
+    """Return which values a function shows of those of a group, if they are kept in order."""
+    function, kind = call.aggregateFunction(), kind_of(call.aggregateFunction())
+    if kind not in ("Percentile", "PercentileDisc") or call.isDistinct():
+        return None
+    of = arguments[0]
+    if not isinstance(of, (*_NUMBERS, FloatType, DoubleType)) and not (
+        isinstance(of, DecimalType) and of.precision <= _DIGITS
+    ):
+        return None
+    discrete = kind == "PercentileDisc"
+    if discrete and function.legacyCalculation():
+        return None
+    if not discrete:
+        times = function.frequencyExpression()
+        if kind_of(times) != "Literal" or times.value() != 1:
+            return None
+    shares = function.percentageExpression().eval(None)
+    is_list = not isinstance(shares, float)
+    values = tuple(shares.toDoubleArray()) if is_list else (shares,)
+    return Percentiles(values, discrete, bool(function.reverse()), is_list) if values else None
 
 
 def _pick(function: Any, arguments: tuple[Expression, ...]) -> Pick | None:

@@ -22,6 +22,8 @@ class Edition(IntEnum):
     """Window functions that depend on rows nearby read these, and not all rows of a partition."""
     SESSIONS_KEPT = 5
     """Totals of session windows are kept by session, and those near a change are united."""
+    PERCENTILES_KEPT = 6
+    """Percentiles read the values next to the ones they have, and not all rows of a group."""
 
 
 LATEST: Final = max(Edition)

@@ -86,13 +86,24 @@ class Pick:
     skips_nulls: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Values at shares of a group that is sorted by a value; see Spark's ``percentile``."""
+
+    shares: tuple[float, ...]
+    discrete: bool
+    descending: bool
+    is_list: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregateFunction(Evaluated):
     """One aggregate call. ``counts_rows`` is true for ``count(*)`` and ``count(1)``.
 
     ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
     result cannot be computed from sums or extrema, or None. ``ordered``: the result may depend on
-    the order of rows. ``pick`` says which row has the value, if it is that of one row.
+    the order of rows. ``pick`` says which row has the value, if it is that of one row, and
+    ``percentiles`` which values it shows.
 
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
     accumulators, and its ``evaluateExpression`` computes the result from them.
@@ -108,6 +119,7 @@ class AggregateFunction(Evaluated):
     ordered: bool
     handle: Any
     pick: Pick | None = None
+    percentiles: Percentiles | None = None
 
     @property
     def skips_nulls(self) -> bool:

@@ -157,11 +157,15 @@ class Transplant:
     ) -> tuple[list[Any], Any]:
         """Set an aggregate function's buffers from accumulators; ``total`` may be an extremum.
 
-        For a sum in two halves, ``upper`` is the upper half and ``total`` the lower one.
+        For a sum in two halves, ``upper`` is the upper half and ``total`` the lower one. For
+        percentiles, ``total`` is the result, in place of a buffer.
 
         Returns the named buffers, to be projected first, and the named result over them.
         """
         call = function.handle
+        if function.percentiles is not None:
+            shown = call.resultAttribute()
+            return [self.alias(total, str(shown.name()), shown)], shown
         evaluated = call.aggregateFunction()
         expression = self.scala.expression
         attributes = items(evaluated.aggBufferAttributes())

@@ -14,14 +14,25 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import ArrayType
 
 from headrace.catalyst.plan import SortKey
-from headrace.operators import Distinct, End, Extremum, FloatSum, Part, Picked, ValuePart
+from headrace.operators import (
+    Distinct,
+    End,
+    Extremum,
+    FloatSum,
+    Part,
+    Picked,
+    Quantile,
+    QuantileColumn,
+    Quantiles,
+)
 from headrace.types import DecimalType, DoubleType, LongType, to_arrow
 from headrace.zset import OrderBy
 
 if TYPE_CHECKING:
-    from headrace.catalyst.plan import AggregateFunction, Expression, Pick
+    from headrace.catalyst.plan import AggregateFunction, Expression, Percentiles, Pick
     from headrace.types import DataType
 
 _MOST_DIGITS = 38
@@ -110,18 +121,24 @@ class Accumulators:
 
     @property
     def values(self) -> tuple[tuple[str, DataType], ...]:
-        """The result column of each part that has one, with its type."""
+        """The result columns of parts, each with its type."""
         types = {argument.column: argument.value.type for argument in self.arguments}
-        return tuple(
-            (part.result, DoubleType() if isinstance(part, FloatSum) else types[part.argument.name])
-            for part in self.parts
-            if isinstance(part, ValuePart)
-        )
+        found: list[tuple[str, DataType]] = []
+        for part in self.parts:
+            if isinstance(part, Extremum | Picked):
+                found.append((part.result, types[part.argument.name]))
+            elif isinstance(part, FloatSum):
+                found.append((part.result, DoubleType()))
+            elif isinstance(part, Quantiles):
+                double = DoubleType()
+                lists = ArrayType(double, containsNull=False)
+                found += [(each.name, lists if each.is_list else double) for each in part.shown]
+        return tuple(found)
 
     @property
     def picks(self) -> bool:
         """Whether a value of a row is shown as it is."""
-        return any(isinstance(part, Picked) for part in self.parts)
+        return any(isinstance(part, Picked | Quantiles) for part in self.parts)
 
 
 ROWS = "__rows"
@@ -140,7 +157,8 @@ def accumulators_of(
     """
     collected = _Collected(append_only, ties)
     calls = tuple(collected.call(function) for function in functions)
-    parts = tuple(collected.distinct_parts() + list(collected.valued.values()))
+    of_values = [*collected.valued.values(), *collected.sorted_values.values()]
+    parts = (*collected.distinct_parts(), *of_values)
     return Accumulators(
         tuple(collected.summed.values()),
         tuple(collected.fed.values()),
@@ -164,7 +182,8 @@ class _Collected:
     fed: dict[_Slot, Accumulator] = field(default_factory=dict)
     weights: dict[str, Accumulator] = field(default_factory=dict)
     arguments: dict[_Slot, Argument] = field(default_factory=dict)
-    valued: dict[_Slot, ValuePart] = field(default_factory=dict)
+    valued: dict[_Slot, Extremum | FloatSum | Picked] = field(default_factory=dict)
+    sorted_values: dict[_Slot, Quantiles] = field(default_factory=dict)
     _weights_of: dict[_Slot, str] = field(default_factory=dict)
     _values_of: dict[_Slot, list[Accumulator]] = field(default_factory=dict)
 
@@ -175,6 +194,8 @@ class _Collected:
             return self._extremum(function)
         if function.pick is not None:
             return self._picked(function, function.pick)
+        if function.percentiles is not None:
+            return self._percentiles(function, function.percentiles)
         if function.distinct:
             return self._distinct(function)
         count = self._sum(SumKind.COUNT, function, LongType())
@@ -281,6 +302,23 @@ class _Collected:
                 self.append_only,
             )
         return Call(function, self.valued[slot].result, ROWS)
+
+    def _percentiles(self, function: AggregateFunction, wanted: Percentiles) -> Call:
+        """Add a call to those of the same values, and its shares to those of these calls."""
+        value = function.arguments[0]
+        slot = _key((value,), function.condition)
+        found = self.sorted_values.get(slot)
+        if found is None:
+            weight = self._weight((value,), function.condition)
+            found = Quantiles(self._field(value, function.condition), weight, (), ())
+        asked = [Quantile(at, wanted.discrete, wanted.descending) for at in wanted.shares]
+        every = tuple(dict.fromkeys([*found.quantiles, *asked]))
+        number = sum(len(part.shown) for part in self.sorted_values.values())
+        shown = QuantileColumn(f"q{number}", tuple(map(every.index, asked)), wanted.is_list)
+        same = [each for each in found.shown if replace(each, name=shown.name) == shown]
+        if not same:
+            self.sorted_values[slot] = replace(found, quantiles=every, shown=(*found.shown, shown))
+        return Call(function, (same or [shown])[0].name, ROWS)
 
     def _field(self, value: Expression, condition: Expression | None) -> pa.Field:
         return pa.field(self._argument(value, condition), to_arrow(value.type))

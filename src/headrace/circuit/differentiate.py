@@ -374,6 +374,7 @@ class _Builder:
         kind = GroupAggregate if keys else GlobalAggregate
         operator = kind(layout, accumulators.parts)
         kept = [f"{name}.groups", *(f"{name}.values{i}" for i in range(len(accumulators.parts)))]
+        kept += [f"{name}.marks{i}" for i in range(len(operator.layouts) - len(kept))]
         arrangements = tuple(ArrangementId(each) for each in kept)
         return Aggregate(name, query, operator, arrangements, accumulators, child)
 

@@ -213,7 +213,7 @@ class CircuitStructure:
         match value:
             case str():
                 return self.contents.get(value, value)
-            case None | bool() | int():
+            case None | bool() | int() | float():
                 return value
             case Enum():
                 return value.name

@@ -68,7 +68,7 @@ def recompute_reason(node: plan.Aggregate) -> str | None:
     for call in node.functions:
         if call.needs_rows is not None:
             return f"{call.text} {call.needs_rows}"
-        alone = call.distinct or call.adds_floats or call.pick is not None
+        alone = call.distinct or call.adds_floats or call.pick or call.percentiles
         if alone and node.session is not None:
             return f"{call.text} is not kept by session"
     return None

@@ -24,6 +24,7 @@ from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs, RangePairs, Within
 from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, StepResult
+from headrace.operators.quantiles import Quantile, QuantileColumn, Quantiles
 from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, arrived_in, held_back
 from headrace.operators.recursion import Recursion
 from headrace.operators.row_kinds import PRESENT, ROW, VERSION, RowKind
@@ -75,6 +76,9 @@ __all__ = [
     "Pairs",
     "Part",
     "Picked",
+    "Quantile",
+    "QuantileColumn",
+    "Quantiles",
     "Quarantine",
     "RangePairs",
     "Recursion",

@@ -8,8 +8,10 @@ normalised in the input (one NaN, no -0.0).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -34,6 +36,7 @@ INIT = "__init"
 """The sum that is 1 once a global aggregate has emitted its row; before, the state has no row."""
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
+_NO_GROUPS = Layout((), pa.schema([]), _WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,10 @@ class Distinct:
 
     def change(self, given: ZSet, totals: Layout, before: Spine) -> tuple[ZSet, ZSet]:
         """Return the consolidated delta of the values, and the increments of the totals."""
-        change = _counted(before.layout, self.weight, given)
+        change = counted(before.layout, self.weight, given)
         old = before.weights_of(change)
         new = old + change.weights
-        _check_counts(new)
+        check_counts(new)
         sign = np.sign(new) - np.sign(old)
         crossed = change.filter(sign != 0)
         sign = sign[sign != 0]
@@ -88,6 +91,62 @@ class Distinct:
         return change, with_zeros(totals, added, crossed.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class PartStep:
+    """What an epoch changes of a part: the deltas of its arrangements, and its results.
+
+    The deltas are consolidated. ``old`` and ``new`` have the columns of the results, with a value
+    for each group, before and after the epoch.
+    """
+
+    deltas: tuple[ZSet, ...]
+    old: tuple[pa.Array, ...]
+    new: tuple[pa.Array, ...]
+
+
+class ValuePart(ABC):
+    """A part with results of its own, by group, which feeds no accumulators."""
+
+    weight: str
+    arguments: pa.Schema
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The accumulators that this part feeds: none."""
+        return ()
+
+    @property
+    @abstractmethod
+    def fields(self) -> tuple[pa.Field, ...]:
+        """The output columns: NULL if no row of the group counts."""
+
+    @abstractmethod
+    def layout(self, groups: Layout) -> Layout:
+        """Return the layout of the values, or of what is kept of them."""
+
+    def further(self, _groups: Layout) -> tuple[Layout, ...]:
+        """Return the layouts of what else is kept: mostly nothing."""
+        return ()
+
+    @abstractmethod
+    def change(self, given: ZSet, groups: ZSet, before: Sequence[Spine]) -> PartStep:
+        """Return the deltas and the results; ``before`` has the part's arrangements.
+
+        ``groups`` has one row for each group of ``given``, sorted by hash.
+        """
+
+
+class OfOne(ValuePart):
+    """A part of one argument."""
+
+    argument: pa.Field
+
+    @cached_property
+    def arguments(self) -> pa.Schema:
+        """The input columns."""
+        return pa.schema([self.argument])
+
+
 class End(Enum):
     """The end of the order that an :class:`Extremum` returns."""
 
@@ -96,7 +155,7 @@ class End(Enum):
 
 
 @dataclass(frozen=True)
-class Extremum:
+class Extremum(OfOne):
     """``min(a)`` or ``max(a)``: the first value in its order.
 
     ``argument`` is an input column of an orderable type; ``weight`` is the input column with the
@@ -114,19 +173,9 @@ class Extremum:
     append_only: bool = False
 
     @property
-    def field(self) -> pa.Field:
-        """The output column: NULL if no row of the group counts."""
-        return pa.field(self.result, self.argument.type)
-
-    @property
-    def arguments(self) -> pa.Schema:
-        """The input columns."""
-        return pa.schema([self.argument])
-
-    @property
-    def fed(self) -> tuple[str, ...]:
-        """The accumulators that this part feeds: none."""
-        return ()
+    def fields(self) -> tuple[pa.Field]:
+        """The output column."""
+        return (pa.field(self.result, self.argument.type),)
 
     def layout(self, groups: Layout) -> Layout:
         """Return the layout of the values: by group, the extremum first."""
@@ -134,17 +183,13 @@ class Extremum:
         order = OrderBy(self.argument.name, self.end is End.MAX, nulls_first=False)
         return Layout(groups.key, columns, _WEIGHTS, (order,))
 
-    def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
-        """Return the delta of the values, and the extremum of each group before and after.
-
-        ``groups`` has one row for each group of ``given``, sorted by hash. The delta is
-        consolidated.
-        """
-        return _first_values(self, given, groups, before)
+    def change(self, given: ZSet, groups: ZSet, before: Sequence[Spine]) -> PartStep:
+        """Return the delta of the values, and the extremum of each group before and after."""
+        return _first_values(self, given, groups, before[0])
 
 
 @dataclass(frozen=True)
-class Picked:
+class Picked(ValuePart):
     """``max_by(a, b)``, ``min_by(a, b)``, ``first(a)``, ``last(a)``: the value of the first row.
 
     ``arguments`` are input columns: the value, then the columns of the ``order`` that are not it,
@@ -167,30 +212,22 @@ class Picked:
         return self.arguments.field(0)
 
     @property
-    def field(self) -> pa.Field:
-        """The output column: NULL if no row of the group counts."""
-        return pa.field(self.result, self.argument.type)
-
-    @property
-    def fed(self) -> tuple[str, ...]:
-        """The accumulators that this part feeds: none."""
-        return ()
+    def fields(self) -> tuple[pa.Field]:
+        """The output column."""
+        return (pa.field(self.result, self.argument.type),)
 
     def layout(self, groups: Layout) -> Layout:
         """Return the layout of the values: by group, in the order."""
         columns = pa.schema([*groups.columns, *self.arguments])
         return Layout(groups.key, columns, _WEIGHTS, self.order)
 
-    def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
-        """Return the delta of the values, and the one picked of each group before and after.
-
-        ``groups`` is that of :meth:`Extremum.change`.
-        """
-        return _first_values(self, given, groups, before)
+    def change(self, given: ZSet, groups: ZSet, before: Sequence[Spine]) -> PartStep:
+        """Return the delta of the values, and the one picked of each group before and after."""
+        return _first_values(self, given, groups, before[0])
 
 
 @dataclass(frozen=True)
-class FloatSum:
+class FloatSum(OfOne):
     """``sum(a)`` of floats, exact: the float nearest to the sum, whatever the order of the rows.
 
     ``argument`` is an input column of floats; ``weight`` is the input column with the weight of a
@@ -205,36 +242,23 @@ class FloatSum:
     result: str
 
     @property
-    def field(self) -> pa.Field:
+    def fields(self) -> tuple[pa.Field]:
         """The output column: NULL if all rows of the group that count are zero."""
-        return pa.field(self.result, pa.float64())
-
-    @property
-    def arguments(self) -> pa.Schema:
-        """The input columns."""
-        return pa.schema([self.argument])
-
-    @property
-    def fed(self) -> tuple[str, ...]:
-        """The accumulators that this part feeds: none."""
-        return ()
+        return (pa.field(self.result, pa.float64()),)
 
     def layout(self, groups: Layout) -> Layout:
         """Return the layout of the digits: by group, with the number of values that have one."""
         columns = pa.schema([*groups.columns, pa.field(_PLACE, pa.int64())])
         return Layout(groups.key, columns, pa.schema([*_WEIGHTS, pa.field(_DIGIT, pa.int64())]))
 
-    def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
-        """Return the delta of the digits, and the sum of each group before and after.
-
-        ``groups`` is that of :meth:`Extremum.change`.
-        """
-        old = _Digits.of(*before.lookup(groups.hashes, groups.keys))
+    def change(self, given: ZSet, groups: ZSet, before: Sequence[Spine]) -> PartStep:
+        """Return the delta of the digits, and the sum of each group before and after."""
+        old = _Digits.of(*before[0].lookup(groups.hashes, groups.keys))
         new = self._digits(given, groups)
-        if (old.weights_of(new) + new.weights < 0).any():
-            raise _miscounted("The input of the aggregate deletes a value that was never inserted.")
-        found = _float_sums(groups.rows, old, new)
-        return new.by_group(groups, before.layout), *found
+        check_counts(old.weights_of(new) + new.weights)
+        sums = _float_sums(groups.rows, old, new)
+        delta = new.by_group(groups, before[0].layout)
+        return PartStep((delta,), (sums[0],), (sums[1],))
 
     def _digits(self, given: ZSet, groups: ZSet) -> _Digits:
         """Return the digits of the rows that count, added up."""
@@ -289,9 +313,7 @@ class _Digits:
         return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema))
 
 
-Part: TypeAlias = Distinct | Extremum | Picked | FloatSum
-ValuePart: TypeAlias = Extremum | Picked | FloatSum
-"""The parts with a result of their own."""
+Part: TypeAlias = Distinct | ValuePart
 
 _PLACE, _DIGIT = "__place", "__digit"
 """The columns of a digit of a sum of floats."""
@@ -299,22 +321,21 @@ _PLACES = 128
 """More than the greatest place of a digit."""
 
 
-def _first_values(
-    part: Extremum | Picked, given: ZSet, groups: ZSet, before: Spine
-) -> tuple[ZSet, pa.Array, pa.Array]:
+def _first_values(part: Extremum | Picked, given: ZSet, groups: ZSet, before: Spine) -> PartStep:
     """Return the delta of the values of a part, and the first of each group before and after."""
     layout = before.layout
-    change = _counted(layout, part.weight, given)
+    change = counted(layout, part.weight, given)
     retracted = change.filter(change.weights < 0)
     if retracted.rows and part.append_only:
         raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
-    _check_counts(before.weights_of(retracted) + retracted.weights)
+    check_counts(before.weights_of(retracted) + retracted.weights)
     around = before.first_rows_around(change, groups.hashes, groups.keys, 1)
     old, new = around.before.weights, around.after.weights
     if part.append_only:
         change = around.weighed(layout, (new != 0) - old)
     values = column(around.source.table, part.argument.name)
-    return change, *(_values(values, around, each, groups.rows) for each in (old, new))
+    first = [_values(values, around, each, groups.rows) for each in (old, new)]
+    return PartStep((change,), (first[0],), (first[1],))
 
 
 def _values(values: pa.Array, around: Around, weights: Ints, groups: int) -> pa.Array:
@@ -350,7 +371,7 @@ def with_zeros(layout: Layout, given: dict[str, pa.Array], rows: int) -> ZSet:
     return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema))
 
 
-def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
+def counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     """Return the rows with the weights of the column ``weight``, consolidated."""
     weights = numbers(given.table, weight)
     counted = given.filter(weights != 0).table
@@ -359,7 +380,8 @@ def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     return ZSet(layout, table).consolidated()
 
 
-def _check_counts(weights: Ints) -> None:
+def check_counts(weights: Ints) -> None:
+    """Raise ``internal`` if a value is in a group a negative number of times."""
     if (weights < 0).any():
         raise _miscounted("The input of the aggregate deletes a value that was never inserted.")
 
@@ -385,6 +407,22 @@ def increments_of(layout: Layout, parts: Sequence[Part]) -> Layout:
     )
 
 
+def placed(parts: Sequence[Part]) -> list[tuple[Part, tuple[int, ...]]]:
+    """Return each part with the positions of its arrangements: first one of each, then others."""
+    found, next_ = [], len(parts)
+    for i, part in enumerate(parts):
+        more = len(part.further(_NO_GROUPS)) if isinstance(part, ValuePart) else 0
+        found.append((part, (i, *range(next_, next_ + more))))
+        next_ += more
+    return found
+
+
+def layouts_of(parts: Sequence[Part], groups: Layout) -> list[Layout]:
+    """Return the layouts of the arrangements of parts, by position; see :func:`placed`."""
+    further = [part.further(groups) for part in parts if isinstance(part, ValuePart)]
+    return [part.layout(groups) for part in parts] + [each for more in further for each in more]
+
+
 def answer_schema(layout: Layout, parts: Sequence[Part]) -> pa.Schema:
     """Return the schema of an aggregate's output; see :class:`GroupAggregate`."""
     whole = pa.int64()
@@ -395,7 +433,7 @@ def answer_schema(layout: Layout, parts: Sequence[Part]) -> pa.Schema:
             pa.field(WEIGHT, whole, nullable=False),
             pa.field(ROWS, whole, nullable=False),
             *(f.with_nullable(nullable=False) for f in layout.summed if f.name != WEIGHT),
-            *(part.field for part in parts if isinstance(part, ValuePart)),
+            *(each for part in parts if isinstance(part, ValuePart) for each in part.fields),
         ]
     )
 

@@ -34,7 +34,9 @@ from headrace.operators.aggregate_parts import (
     answer_schema,
     check_groups,
     increments_of,
+    layouts_of,
     leftover,
+    placed,
     with_zeros,
 )
 from headrace.operators.protocol import StatefulOperator, StepResult
@@ -79,8 +81,8 @@ class GroupAggregate(StatefulOperator):
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
-        """The totals by group, and the values of each part."""
-        return (self.layout, *(part.layout(self.layout) for part in self.parts))
+        """The totals by group, the values of each part, and what parts keep beside them."""
+        return (self.layout, *layouts_of(self.parts, self.layout))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -122,9 +124,9 @@ class GlobalAggregate(StatefulOperator):
 
     @cached_property
     def layouts(self) -> tuple[Layout, ...]:
-        """The totals, with the sum ``__init``, and the values of each part."""
+        """The totals, with the sum ``__init``, and the rest as of :class:`GroupAggregate`."""
         totals = self.layout.with_summed(pa.field(INIT, pa.int64(), nullable=False))
-        return (totals, *(part.layout(self.layout) for part in self.parts))
+        return (totals, *layouts_of(self.parts, self.layout))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -163,11 +165,13 @@ def _step(
     """Return the step of one epoch; ``more`` are further increments of the totals."""
     layout, parts, schema = more.layout, aggregate.parts, aggregate.schema
     increments, updates = [_linear(layout, given), more], {}
-    for index, part in enumerate(parts):
+    valued: list[tuple[ValuePart, tuple[int, ...]]] = []
+    for part, at in placed(parts):
         if isinstance(part, Distinct):
-            updates[index], fed = part.change(given, layout, before[index + 1])
+            updates[at[0]], fed = part.change(given, layout, before[at[0] + 1])
             increments.append(fed)
-    valued = {i: part for i, part in enumerate(parts) if isinstance(part, ValuePart)}
+        else:
+            valued.append((part, at))
     groups, change = _touched(ZSet.sum_of(layout, increments), marked=bool(valued))
     probes, found = before[0].lookup(groups.hashes, groups.keys)
     old = _Groups(probes, found)
@@ -175,14 +179,16 @@ def _step(
     changed = np.zeros(groups.rows, np.bool_)
     changed[change.at] = True
     results: list[tuple[pa.Array, pa.Array]] = []
-    for index, part in valued.items():
-        updates[index], *both = part.change(given, groups, before[index + 1])
+    for part, at in valued:
+        made = part.change(given, groups, [before[i + 1] for i in at])
+        updates |= zip(at, made.deltas, strict=True)
+        results += zip(made.old, made.new, strict=True)
+    for both in results:
         changed |= ~same(*both)
-        results.append((both[0], both[1]))
     check_groups(new.totals)
     _check_extrema(new, groups.rows, [after for _, after in results])
     output = _answer(schema, old, new, changed, results)
-    return StepResult(output, (change.totals, *(updates[i] for i in range(len(parts)))))
+    return StepResult(output, (change.totals, *(updates[i] for i in range(len(updates)))))
 
 
 def _linear(layout: Layout, given: ZSet) -> ZSet:

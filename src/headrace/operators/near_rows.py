@@ -51,11 +51,11 @@ REACHED = "__reached"
 BEFORE = "__before"
 """The output column with the number of rows of the group that are before the slice."""
 
-_ALL = np.int64(2**40)
+ALL = np.int64(2**40)
 """More rows than any group has."""
 _SOME = 16
 """How many rows are read at first on each side, if frames are bounded by value."""
-_MORE = 4
+MORE = 4
 """How many times more rows are read where those read were too few."""
 
 
@@ -136,23 +136,23 @@ class NearRows(StatefulOperator):
         while len(pending):
             probes = change.take(pending)
             back = most[block[pending]]
-            ahead = np.full_like(back, _ALL) if reach.running else back
+            ahead = np.full_like(back, ALL) if reach.running else back
             read = before[0].near(probes, back, ahead)
-            around = _Around.of(probes, read)
+            around = RowsAround.of(probes, read)
             if around.mixed:
                 # Rows of several keys with one hash are in one order: only all of them will do.
-                read = before[0].near(probes, np.full_like(back, _ALL), np.full_like(back, _ALL))
-                around = _Around.of(probes, read)
+                read = before[0].near(probes, np.full_like(back, ALL), np.full_like(back, ALL))
+                around = RowsAround.of(probes, read)
             found, short = self._sliced(around)
             unanswered = np.isin(probes.hashes, probes.hashes[short])
             answered = found.of(~unanswered[found.probes])
             parts += self._versions(around, answered, slices, before[0])
             slices += len(pending)
-            most[np.unique(block[pending[unanswered]])] *= _MORE
+            most[np.unique(block[pending[unanswered]])] *= MORE
             pending = pending[unanswered]
         return StepResult(pa.concat_tables([self.schema.empty_table(), *parts]), (change,))
 
-    def _sliced(self, around: _Around) -> tuple[_Slices, Bools]:
+    def _sliced(self, around: RowsAround) -> tuple[_Slices, Bools]:
         """Return the slice of each probe, and for which of them more rows have to be read."""
         reach, at = self.reach, around.probes
         by_value = around.by_value(self.layout, reach)
@@ -180,7 +180,7 @@ class NearRows(StatefulOperator):
         return _Slices(np.arange(len(at)), begin, first, last, end), short
 
     def _versions(
-        self, around: _Around, slices: _Slices, numbered: int, spine: Spine
+        self, around: RowsAround, slices: _Slices, numbered: int, spine: Spine
     ) -> list[pa.Table]:
         """Return the rows of both versions of the slices; those that overlap become one."""
         if not len(slices.probes):
@@ -209,7 +209,7 @@ class NearRows(StatefulOperator):
         ]
 
     def _before(
-        self, around: _Around, slices: _Slices, which: Ints, spine: Spine
+        self, around: RowsAround, slices: _Slices, which: Ints, spine: Spine
     ) -> dict[str, np.ndarray | pa.Array]:
         """Return what is before slices in their groups, for rows by the number of their slice."""
         places = around.before(slices)
@@ -286,7 +286,7 @@ class _Slices:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
+class RowsAround:
     """The rows around changed rows, the *probes*, each once: group by group, in order.
 
     Their positions are ``at`` in ``source``; ``old`` and ``new`` are their weights before and after
@@ -314,7 +314,7 @@ class _Around:
     mixed: bool
 
     @classmethod
-    def of(cls, probes: ZSet, near: Neighbours) -> _Around:
+    def of(cls, probes: ZSet, near: Neighbours) -> RowsAround:
         """Add the rows that were read near probes to these."""
         count = probes.rows
         source = ZSet(probes.layout, in_one_piece(probes.plus(near.rows).table))

@@ -112,7 +112,10 @@ class SessionAggregate(StatefulOperator):
 
     @cached_property
     def _sessions(self) -> Layout:
-        more = [pa.field(_LONGEST, pa.int64()), *(part.field for part in self.parts)]
+        more = [
+            pa.field(_LONGEST, pa.int64()),
+            *(each for part in self.parts for each in part.fields),
+        ]
         return sessions_layout(self.layout, self.session, more)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:

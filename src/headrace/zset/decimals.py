@@ -20,6 +20,8 @@ _DIGITS: Final = 38
 """The most digits of a decimal."""
 _WIDEST: Final = 76
 """The most digits of Arrow's wide decimals, which take any decimal at any scale."""
+_EXACT: Final = 2**53
+"""Up to here, whole numbers are floats; so are the powers of ten up to the 22nd."""
 _MARGIN: Final = 1.5
 """By how much a number is too large at least if it does not fit 256 bits, or even 128."""
 
@@ -89,3 +91,17 @@ def _require_size(texts: Any, type_: pa.Decimal128Type) -> None:
     most = 10.0 ** (type_.precision - type_.scale) * _MARGIN
     if pc.any(pc.greater(pc.abs(texts.cast(pa.float64())), most)).as_py():
         raise pa.ArrowInvalid(f"a number has too many digits for {type_}")
+
+
+def nearest_floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the floats nearest to integers, floats or decimals of up to 18 digits; NULL is NaN."""
+    values = column.fill_null(0) if column.null_count else column
+    if pa.types.is_decimal(values.type):
+        units, scale = decimal_words(values)[:, 0], values.type.scale
+        found = units / np.float64(10**scale)
+        # A quotient of two floats is the nearest one if both are exact.
+        for i in np.flatnonzero(np.abs(units) > _EXACT):
+            found[i] = float(values[int(i)].as_py())
+    else:
+        found = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(column.is_null(), np.nan, found) if column.null_count else found
