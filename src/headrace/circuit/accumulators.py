@@ -14,7 +14,6 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType
 
 from headrace.catalyst.plan import SortKey
 from headrace.operators import (
@@ -28,7 +27,7 @@ from headrace.operators import (
     QuantileColumn,
     Quantiles,
 )
-from headrace.types import DecimalType, DoubleType, LongType, to_arrow
+from headrace.types import ArrayType, DecimalType, DoubleType, LongType, to_arrow
 from headrace.zset import OrderBy
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.operators.aggregate_parts import OfOne, PartStep, check_counts, counted, leftover
-from headrace.operators.near_rows import ALL, MORE, RowsAround
 from headrace.spine import Spine
+from headrace.spine.rows_around import ALL, MORE, RowsAround
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.zset.decimals import nearest_floats
 from headrace.zset.zset import column, fresh, numbers

@@ -1,6 +1,6 @@
 """Small shared value types: identifiers, row schemas, and Spark's names for types."""
 
-from pyspark.sql.types import DataType, DecimalType, DoubleType, LongType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, DoubleType, LongType, TimestampType
 
 from headrace.types.identifiers import (
     ArrangementId,
@@ -33,6 +33,7 @@ from headrace.types.variants import for_spark, is_variant, variant_of, variant_t
 
 __all__ = [
     "ArrangementId",
+    "ArrayType",
     "BuildId",
     "Column",
     "DataType",
