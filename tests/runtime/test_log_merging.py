@@ -8,13 +8,14 @@ import pickle
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Ledger, LedgerCopy, OffsetRange, Segment
+from headrace.ledger.log_merges import LogMerges
 from headrace.log import (
     Append,
     EmbeddedLog,
@@ -22,10 +23,12 @@ from headrace.log import (
     appended_at,
     appended_by,
     forget_segments,
+    merging,
     open_segment,
     read_range,
 )
 from headrace.log.merging import TAIL_SEGMENTS
+from headrace.runtime.compaction import Compaction
 from headrace.runtime.log_merging import RESTING_SEGMENTS
 from headrace.runtime.shares import log_share, whole_log
 from headrace.types import Offset
@@ -33,7 +36,7 @@ from runtime.crashing import Crash, Faults
 from runtime.pure import ROW, PureDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.catalog import Table
@@ -186,8 +189,9 @@ def test_a_log_at_rest_is_merged_with_fewer_landings(db: PureDatabase) -> None:
     assert len(share_of(db, table).segments) == 1
 
 
+@pytest.mark.parametrize("merge", [Compaction.run, Compaction.merge_logs])
 def test_a_database_that_was_opened_merges_what_earlier_processes_have_left(
-    tmp_path: Path,
+    tmp_path: Path, merge: Callable[[Compaction], object]
 ) -> None:
     db = PureDatabase(tmp_path)
     table = db.create_table()
@@ -195,7 +199,7 @@ def test_a_database_that_was_opened_merges_what_earlier_processes_have_left(
     before = rows_of_log(db, share_of(db, table))
     db.close()
     db = PureDatabase(tmp_path)
-    db.compaction.run()
+    merge(db.compaction)
     assert len(share_of(db, table).segments) == 1
     assert rows_of_log(db, share_of(db, table)) == before
     db.close()
@@ -221,6 +225,38 @@ def test_many_landings_leave_few_files_and_few_rows_in_the_ledger(db: PureDataba
     assert [k for batch in read for k in batch["k"].to_pylist()] == [
         k for n in range(40) for _ in range(50) for k in (n, n + 1)
     ]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_a_merge_looks_at_does_not_grow_with_the_log(
+    db: PureDatabase, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    monkeypatch.setattr(merging, "FULL_SIZE", 64)
+    if not kept:  # as rows with types that Parquet does not keep
+        monkeypatch.setattr(merging, "keeps", lambda _: False)
+    segments, opened = LogMerges.segments, merging.blocks
+    looked, read = list[int](), list[int]()
+
+    def counted(self: LogMerges, *range_: Any) -> Any:
+        found = segments(self, *range_)
+        looked.append(len(found))
+        return found
+
+    def counted_too(*given: Any) -> Any:
+        read[-1] += 1
+        return opened(*given)
+
+    monkeypatch.setattr(LogMerges, "segments", counted)
+    monkeypatch.setattr(merging, "blocks", counted_too)
+    table = db.create_table()
+    for number in range(5):
+        read.append(0)
+        land(db, table, 1_000 * number, TAIL_SEGMENTS)
+        db.compaction.run()
+    assert max(looked) <= 2 * TAIL_SEGMENTS
+    assert len(set(read)) == 1
+    assert db.ledger.log_merges.counts()[table.id] >= 5 * TAIL_SEGMENTS // 64
+    assert len(rows_of_log(db, share_of(db, table))) == 5 * TAIL_SEGMENTS
 
 
 def test_a_share_says_nothing_of_holds_to_other_processes(db: PureDatabase) -> None:

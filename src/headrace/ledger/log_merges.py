@@ -82,8 +82,10 @@ class LogMerges:
         with self._transactions.reading() as connection:
             return {RelationId(id_): count for id_, count in connection.execute(query)}
 
-    def segments(self, relation: RelationId, end: Offset) -> tuple[LoggedSegment, ...]:
-        """Return the segments of a log that end at an offset or before, as far as they are kept."""
+    def segments(
+        self, relation: RelationId, first: Offset, end: Offset
+    ) -> tuple[LoggedSegment, ...]:
+        """Return the segments of a log in the offsets ``[first, end)``, as far as they are kept."""
         table, logs = schema.segments.c, schema.logs.c
         corrections = schema.corrections.c
         last = table.first_offset + table.rows
@@ -95,7 +97,12 @@ class LogMerges:
         query = (
             sa.select(*table, amends.label("amends"))
             .join(schema.logs, logs.relation == table.relation)
-            .where(table.relation == relation, last <= end, last > logs.since)
+            .where(
+                table.relation == relation,
+                table.first_offset >= first,
+                last <= end,
+                last > logs.since,
+            )
             .order_by(table.first_offset)
         )
         with self._transactions.reading() as connection:

@@ -109,6 +109,7 @@ class Compaction:
 
         It looks at no other log.
         """
+        self.logs.begin()
         if self.loop.ledger.log.landed.most < tail:
             return 0
         with self.busy:

@@ -19,23 +19,25 @@ from headrace.ledger import Files
 from headrace.log.merging import TAIL_SEGMENTS, Piece, due, merged
 from headrace.runtime.retirement import newest_time
 from headrace.spine import mounts
+from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from weakref import WeakSet
 
-    from headrace.ledger import LoggedSegment, Segment
+    from headrace.ledger import LoggedSegment, Retired, Segment
     from headrace.ledger.holds import ReadHold
     from headrace.log.merging import Merged
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.held_files import HeldFiles, Hold
     from headrace.runtime.published import Published
-    from headrace.types import Offset, RelationId
+    from headrace.types import RelationId
 
 _log: Final = logging.getLogger(__name__)
 
 _SPANS: Final = 10
 """The segments of a log with retention have events of about so many parts of it, at least."""
+_NOTHING: Final = (Offset(0), 0)
 RESTING_SEGMENTS: Final = 16
 """So many landings are merged of a log to which nothing is appended for a while."""
 
@@ -54,13 +56,16 @@ class LogMerging:
     """Merges the logs of one database; one thread does so at a time.
 
     ``_left`` are the first offsets of segments that stay as they are, by log, and ``_apart`` those
-    of segments that cannot be merged with the one before.
+    of segments that cannot be merged with the one before. ``_done`` is where the first segment of
+    each log begins that may ever be merged, and the newest time of an event before that: what is
+    full is not looked at again.
     """
 
     loop: EpochLoop
     held: HeldFiles
     _left: dict[RelationId, set[Offset]] = field(default_factory=dict)
     _apart: dict[RelationId, set[Offset]] = field(default_factory=dict)
+    _done: dict[RelationId, tuple[Offset, int]] = field(default_factory=dict)
     _replaced: list[_Replaced] = field(default_factory=list)
     _begun: bool = False
 
@@ -109,9 +114,12 @@ class LogMerging:
 
     def _merge(self, relation: RelationId, pause: Callable[[], None], tail: int) -> int:
         """Merge the groups of a log that are due; return how many segments were replaced."""
-        known = self.loop.ledger.log_merges.segments(relation, self._limit(relation))
-        count = 0
-        for group in due(self._pieces(relation, known), tail):
+        first, _ = self._done.get(relation, _NOTHING)
+        known = self.loop.ledger.log_merges.segments(relation, first, self._limit(relation))
+        pieces = self._pieces(relation, known)
+        passed = self._pass_over(relation, known, pieces)
+        known, pieces, count = known[passed:], pieces[passed:], 0
+        for group in due(pieces, tail):
             those = known[group.start : group.stop]
             segments = [each.segment for each in those]
             for found in merged(self.loop.directory / "log", segments, pause):
@@ -123,6 +131,22 @@ class LogMerging:
                 those = those[size:]
                 if those:
                     self._apart.setdefault(relation, set()).add(those[0].segment.range.first)
+        return count
+
+    def _pass_over(
+        self, relation: RelationId, known: Sequence[LoggedSegment], pieces: Sequence[Piece]
+    ) -> int:
+        """Return how many of the first segments stay as they are: they are not looked at again."""
+        left = self._left.get(relation, set())
+        first, newest = self._done.get(relation, _NOTHING)
+        count = 0
+        for (segment, _, of_last), piece in zip(known, pieces, strict=True):
+            if not piece.is_full and segment.range.first not in left:
+                break
+            count += 1
+            first, newest = segment.range.end, max(newest, self._time(relation, of_last))
+            left.discard(segment.range.first)
+        self._done[relation] = first, newest
         return count
 
     def _limit(self, relation: RelationId) -> Offset:
@@ -150,13 +174,17 @@ class LogMerging:
         """
         stream = self.loop.catalog.by_id.get(relation)
         retention = stream.declaration.retention if isinstance(stream, Stream) else None
-        newest = 0
+        _, newest = self._done.get(relation, _NOTHING)
         for each in known:
-            if retention is None or not isinstance(stream, Stream):
-                yield 0
-            else:
-                newest = max(newest, newest_time(stream, each.known))
-                yield newest // max(1, retention // _SPANS)
+            newest = max(newest, self._time(relation, each.known))
+            yield 0 if retention is None else newest // max(1, retention // _SPANS)
+
+    def _time(self, relation: RelationId, known: Retired) -> int:
+        """Return the newest time of an event of a segment; 0 if no retention goes by it."""
+        stream = self.loop.catalog.by_id.get(relation)
+        if not isinstance(stream, Stream) or stream.declaration.retention is None:
+            return 0
+        return newest_time(stream, known)
 
     def _leave(self, relation: RelationId, segments: Iterable[Segment]) -> None:
         self._left.setdefault(relation, set()).update(each.range.first for each in segments)
