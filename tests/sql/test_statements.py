@@ -571,7 +571,7 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("DROP BRANCH IF EXISTS b", {"is": "DropBranch", "name": "b", "if_exists": True}),
     ("SHOW BRANCHES", {"is": "ShowBranches"}),
     ("VERIFY", {"is": "Verify"}),
-    ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
+    ("VERIFY a.v, b", {"is": "Verify", "names": ("a.v", "b")}),
     ("RECONCILE VIEW a.v", {"is": "Reconcile", "name": "a.v"}),
     ("RECONCILE ALL SAMPLE 500 ROWS", {"is": "Reconcile", "rows": 500}),
     ("RECONCILE ALL SAMPLE 2.5 PERCENT", {"is": "Reconcile", "percent": 2.5}),

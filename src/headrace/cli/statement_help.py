@@ -194,7 +194,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "VERIFY": Synopsis(
         "compare views with their queries, run again over all history",
-        "VERIFY [name]",
+        "VERIFY [name, ...]",
         "VERIFY totals;",
     ),
     "BACKUP": Synopsis(

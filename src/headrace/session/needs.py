@@ -360,10 +360,10 @@ def replay(asked: NamedRelations, statement: Replay | ExplainReplay) -> Iterator
 
 
 def verify(asked: NamedRelations, statement: Verify) -> Iterator[Need]:
-    """Yield the needs for reading one view, or all."""
-    if statement.name is not None:
-        yield from asked.read(statement.name)
-    else:
+    """Yield the needs for reading some views, or all."""
+    for name in statement.names:
+        yield from asked.read(name)
+    if not statement.names:
         yield Need(Role.READER, DATABASE, statement.span)
 
 

@@ -292,12 +292,14 @@ def take_repair(cursor: Cursor) -> Repair:
 
 
 def take_verify(cursor: Cursor) -> Verify:
-    """Take ``VERIFY [name]``."""
+    """Take ``VERIFY [name, ...]``."""
     first = cursor.token
     cursor.expect("VERIFY")
-    name = None if cursor.at_end() else cursor.name("a view's name")
-    cursor.expect_end()
-    return Verify(cursor.span(first), name)
+    names = [] if cursor.at_end() else [cursor.name("a view's name")]
+    while names and cursor.accept_symbol(","):
+        names.append(cursor.name("a view's name"))
+    cursor.expect_end(*([] if not names else ['","']))
+    return Verify(cursor.span(first), tuple(names))
 
 
 def take_flush(cursor: Cursor) -> Flush:

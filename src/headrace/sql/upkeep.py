@@ -67,10 +67,10 @@ class Repair(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Verify(Statement):
-    """``VERIFY``: compare one view, or all, with an independent computation of its query."""
+    """``VERIFY``: compare views, or all, with an independent computation of their queries."""
 
     span: Span
-    name: Name | None = None
+    names: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

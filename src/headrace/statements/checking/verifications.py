@@ -54,11 +54,11 @@ class Verifications:
     report: Callable[[Progress], None]
 
     def verify(self, statement: Verify) -> Listed:
-        """Return the verdict on each view, or on the named view."""
-        reader, name = self.reader, statement.name
+        """Return the verdict on each view, or on each of the named views."""
+        reader = self.reader
         fed = {r.source: r.name for r in reader.catalog if isinstance(r, Sink)}
-        views = self._views(name, fed)
-        damaged = self._damaged(views, everything=name is None)
+        views = self._views(statement.names, fed)
+        damaged = self._damaged(views, everything=not statement.names)
         state = reader.published if damaged else reader.settled([v.id for v in views])
         verdicts = self._verdicts(views, damaged, state)
         others = [
@@ -86,24 +86,25 @@ class Verifications:
         found = (f"candidate of {view.name}", stored, different, verdict)
         return Listed(("view", "rows", "differences", "verdict"), [found])
 
-    def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
+    def _views(self, names: tuple[Name, ...], fed: dict[RelationId, str]) -> list[View]:
         catalog = self.reader.catalog
         views = [
             v
             for v in catalog.views_in_order()
             if v.id in fed or v.index is not None or not v.name.startswith(HIDDEN)
         ]
-        if name is None:
-            return views
-        relation = catalog.resolve(name.dotted, name.span)
-        if isinstance(relation, PlainView):
-            raise HeadraceError(
-                Code.INVALID,
-                f'plain view "{relation.name}" stores no rows to verify',
-                hint="VERIFY the materialized views that read it, or VERIFY alone for all.",
-                span=name.span,
-            )
-        return [view for view in views if view.id == relation.id]
+        named = set()
+        for name in names:
+            relation = catalog.resolve(name.dotted, name.span)
+            if isinstance(relation, PlainView):
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'plain view "{relation.name}" stores no rows to verify',
+                    hint="VERIFY the materialized views that read it, or VERIFY alone for all.",
+                    span=name.span,
+                )
+            named.add(relation.id)
+        return [view for view in views if not names or view.id in named]
 
     def _damaged(self, views: list[View], *, everything: bool) -> dict[RelationId, str]:
         """Return the damage of views or of everything, with the remedy, by relation id."""
