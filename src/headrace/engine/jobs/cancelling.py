@@ -53,9 +53,10 @@ class StatementJobs:
     tag: str
 
     def cancel(self) -> None:
-        """Cancel the statement's running jobs."""
+        """Cancel the statement's running jobs; those of a Spark that has ended have ended too."""
         if self.source.running is not None:
-            self.source.running.sparkContext.cancelJobsWithTag(self.tag)
+            with suppress(PySparkException, Py4JError, OSError, AttributeError):
+                self.source.running.sparkContext.cancelJobsWithTag(self.tag)
 
     def free_slots(self) -> None:
         """Free the slots of cancelled tasks that have not ended after a grace period."""

@@ -210,7 +210,7 @@ def _launch(chosen: Mapping[str, str], log: IO[bytes]) -> None:
 
 
 def _quiet_at_the_end(updates: BaseServer) -> None:
-    """Have the server that is sent Spark's counters print nothing when the JVM ends.
+    """Print no error of the server of Spark's counters when the JVM ends.
 
     Whoever ends a service ends all its processes at once, the JVM with the server. If it ends
     otherwise, what needs it says so.
