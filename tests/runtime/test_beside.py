@@ -799,3 +799,73 @@ def test_views_that_read_the_clock_are_stepped_as_a_whole(sets: Sets) -> None:
     found = ConnectedSets.of(sets.db.loop.catalog, frozenset({sets.over_a.id, sets.over_b.id}))
     assert found.touched([sets.a.id]) == everything
     assert found.parted([sets.a.id, sets.b.id]) == [{sets.a.id, sets.b.id}]
+
+
+def test_sets_are_held_in_the_order_in_which_they_were_asked_for(sets: Sets) -> None:
+    loop, order = sets.db.loop, list[str]()
+    goes_on, threads = threading.Event(), list[threading.Thread]()
+
+    def holds(name: str, *tables: Table) -> None:
+        def run() -> None:
+            with loop.holding([table.id for table in tables], name):
+                order.append(name)
+
+        asked = len(loop.beside.holds)
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+        while len(loop.beside.holds) == asked:
+            goes_on.wait(0.001)
+
+    with loop.holding([sets.a.id], "first"):
+        holds("both", sets.a, sets.b)
+        holds("second of b", sets.b)
+        sets.append(sets.b, 1)
+        assert order == []
+        assert (loop.beside.waited_for(sets.b.id) or "").startswith("both, for ")
+        with pytest.raises(HeadraceError, match="changes more views than it holds"):
+            loop.holding([sets.b.id]).__enter__()
+    for each in threads:
+        each.join(60)
+    assert order == ["both", "second of b"]
+    assert (loop.beside.holds, loop.beside.busy) == ((), frozenset())
+    sets.advance()
+    assert sets.counts() == (0, 1)
+
+
+def test_a_statement_that_waits_for_what_is_held_can_be_cancelled(sets: Sets) -> None:
+    loop, cancellation, errors = sets.db.loop, Cancellation(), list[HeadraceError]()
+
+    def waits() -> None:
+        with cancellation.statement():
+            try:
+                loop.holding([sets.a.id], "late").__enter__()
+            except HeadraceError as error:
+                errors.append(error)
+
+    with loop.holding([sets.a.id], "first"):
+        waiting = threading.Thread(target=waits)
+        waiting.start()
+        while len(loop.beside.holds) < 2:
+            waiting.join(0.001)
+        cancellation.asked = True
+        waiting.join(60)
+        assert [each.code for each in errors] == [Code.CANCELLED]
+    assert loop.beside.holds == ()
+
+
+def test_another_writer_ends_all_steps_that_run(sets: Sets, tmp_path: Path) -> None:
+    for table in (sets.a, sets.b):
+        sets.append(table, WIDE)
+    sets.advance()
+    assert len(sets.begun) == 2
+    other = PureDatabase(tmp_path)
+    for error_of in (sets.over_a, sets.over_b):
+        sets.end_one()
+        error = sets.db.loop.beside.error([error_of.id])
+        assert error is not None
+        assert error.code is Code.CONFLICT
+    assert (sets.db.loop.beside.steps, sets.db.loop.beside.busy) == ((), frozenset())
+    while other.loop.advance() is not None:
+        pass
+    assert [other.rows(v.id) for v in (sets.over_a, sets.over_b)] == [{(1, WIDE): 1}] * 2
+    other.close()
