@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.cli import serve
+from headrace.cli.restarting import LostDatabaseError
+from headrace.errors import Code, HeadraceError
 from headrace.server.address import ListenAddress
 
 if TYPE_CHECKING:
@@ -64,3 +67,15 @@ def test_without_its_libraries_it_says_how_to_get_them(
     assert command("serve") == 1
     assert "error[invalid]: the library uvicorn is not installed" in command.err
     assert 'pip install "headrace[server]"' in command.err
+
+
+def test_a_server_whose_spark_was_asked_to_end_with_it_ends_and_does_not_start_again() -> None:
+    found = HeadraceError(Code.UNAVAILABLE, "Spark has ended")
+
+    def lost() -> HeadraceError:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    serve._wait_for_end(lost)
+    with pytest.raises(LostDatabaseError, match="Spark has ended"):
+        serve._wait_for_end(lambda: found)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from headrace.server.standby import StandbyServer
 
 _LISTEN_SECONDS = 0.2
+_ASKED_TOO_SECONDS: Final = 1.0
+"""How long after a loss the server may find that it is asked to end as well."""
 _AGAIN_SECONDS = 1.0
 _BEFOREHAND_SECONDS = 10.0
 """How long a standby waits before it starts a query process."""
@@ -292,7 +294,8 @@ def _wait_for_end(lost: Callable[[], HeadraceError | None] = lambda: None) -> No
     try:
         while not ended.wait(_LISTEN_SECONDS):
             error = lost()
-            if error is not None:
+            # Who ends a service asks all its processes at once, and Spark may be the first to end.
+            if error is not None and not ended.wait(_ASKED_TOO_SECONDS):
                 raise LostDatabaseError(error.code, error.primary, error.detail, error.hint)
     finally:
         signal.signal(signal.SIGTERM, before)
