@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.server.standby import StandbyServer
 
 _LISTEN_SECONDS = 0.2
-_ASKED_TOO_SECONDS: Final = 1.0
+_ASKED_TOO_SECONDS = 1.0
 """How long after a loss the server may find that it is asked to end as well."""
 _AGAIN_SECONDS = 1.0
 _BEFOREHAND_SECONDS = 10.0
