@@ -101,7 +101,7 @@ def test_what_makes_the_cost_of_a_change_grow_is_said_with_what_does_not(planned
     (numbers,) = said("SELECT row_number() OVER (PARTITION BY g ORDER BY k) AS n FROM t")
     assert "the rows after it" in numbers
     assert "QUALIFY" in numbers
-    (shares,) = said("SELECT dense_rank() OVER (ORDER BY k) AS n FROM t")
+    (shares,) = said("SELECT percent_rank() OVER (ORDER BY k) AS n FROM t")
     assert "its partition, which is the whole input, since its window functions may" in shares
 
 

@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators import BEFORE, REACHED, SLICE, VERSION, FrameReach, NearRows, sums_of
+from headrace.operators import (
+    BEFORE,
+    ORDERS,
+    REACHED,
+    SLICE,
+    VERSION,
+    FrameReach,
+    NearRows,
+    sums_of,
+)
 from headrace.spine import Run, Spine, sums_between
 from headrace.spine.asked import Reads
 from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
@@ -65,10 +74,11 @@ def previous(rows: list[Row], i: int) -> Any:
 def running(rows: list[Row], i: int) -> Any:
     """Return the sum of the values up to a row, and of those of the order, and how many these are.
 
-    Those of the order may be NULL.
+    Those of the order may be NULL. Also how many different ones there are.
     """
     orders = [row[1] for row in rows[: i + 1] if row[1] is not None]
-    return sum(row[2] for row in rows[: i + 1]), sum(orders), len(orders)
+    ranks = len({row[1] for row in rows[: i + 1]})
+    return sum(row[2] for row in rows[: i + 1]), sum(orders), len(orders), ranks
 
 
 FUNCTIONS: dict[str, tuple[NearRows, Function]] = {
@@ -87,7 +97,7 @@ FUNCTIONS: dict[str, tuple[NearRows, Function]] = {
     ),
 }
 
-RUNNING = NearRows(BY_KEY, FrameReach(running=True, sums=("x", "o")))
+RUNNING = NearRows(BY_KEY, FrameReach(running=True, peers=1, sums=("x", "o"), dense=True))
 
 values = st.one_of(st.none(), st.integers(0, 9))
 
@@ -218,6 +228,23 @@ def test_values_over_slices_change_as_those_over_whole_groups(
         assert old - new == before - after
 
 
+@pytest.mark.parametrize("rows", [1_000, 20_000])
+def test_a_rank_at_the_end_counts_the_values_before_without_reading_them(rows: int) -> None:
+    operator = NearRows(BY_KEY, FrameReach(running=True, peers=1, dense=True))
+    spines = tuple(map(Spine, operator.layouts))
+    for part in np.array_split(np.arange(rows), 3):
+        many = [((1, 10 * int(i // 2), int(i) % 2, 0, 0), 1) for i in part]
+        both = zip(spines, operator.step((changes(BY_KEY, many),), spines).updates, strict=True)
+        spines = tuple(spine.plus(update) for spine, update in both)
+    assert spines[1].weight == rows // 2
+    spines = tuple(replace(spine, reads=Reads()) for spine in spines)
+    last = (1, 5 * rows, 0, 0, 0)
+    output = operator.step((changes(BY_KEY, [(last, 1)]),), spines).output
+    assert output[ORDERS].to_pylist()[-1] + output[BEFORE].to_pylist()[-1] >= rows
+    assert output.num_rows <= 6
+    assert sum(spine.reads.rows for spine in spines) <= 150
+
+
 def test_a_retraction_of_an_absent_row_is_refused() -> None:
     operator, _ = FUNCTIONS["the row before"]
     with pytest.raises(HeadraceError, match="negative") as caught:
@@ -229,10 +256,11 @@ def test_a_retraction_of_an_absent_row_is_refused() -> None:
 def test_slices_come_with_the_sums_of_what_is_before_them(
     epochs: list[list[tuple[Row, int]]], bits: int
 ) -> None:
-    spine, live = Spine(BY_KEY), Counter[Row]()
+    spines, live = tuple(map(Spine, RUNNING.layouts)), Counter[Row]()
     for epoch in epochs:
-        step = RUNNING.step((changes(BY_KEY, epoch, bits),), (spine,))
-        spine = spine.plus(step.updates[0])
+        step = RUNNING.step((changes(BY_KEY, epoch, bits),), spines)
+        both = zip(spines, step.updates, strict=True)
+        spines = tuple(spine.plus(update) for spine, update in both)
         delta: Bag = Counter()
         for row, weight in epoch:
             delta[row[:3]] += weight
@@ -242,10 +270,11 @@ def test_slices_come_with_the_sums_of_what_is_before_them(
         found: tuple[Bag, Bag] = (Counter(), Counter())
         for (version, *_), given_rows in slices.items():
             rows = in_order((each["k"], each["o"], each["x"]) for each in given_rows)
-            first = [int(given_rows[0][name]) for name in (*sums_of(0), *sums_of(1))]
+            names = (*sums_of(0), *sums_of(1), ORDERS)
+            first = [int(given_rows[0][name]) for name in names]
             for i, row in enumerate(rows):
-                xs, orders, count = running(rows, i)
-                value = (xs + first[0], orders + first[2], count + first[3])
+                xs, orders, count, ranks = running(rows, i)
+                value = (xs + first[0], orders + first[2], count + first[3], ranks + first[4])
                 found[version][row, repr(value)] += 1
         old, live = whole(live, running), plus(live, delta)
         new = whole(live, running)

@@ -24,6 +24,8 @@ class Edition(IntEnum):
     """Totals of session windows are kept by session, and those near a change are united."""
     PERCENTILES_KEPT = 6
     """Percentiles read the values next to the ones they have, and not all rows of a group."""
+    ORDERS_COUNTED = 7
+    """``dense_rank()`` counts the values of the order before a row, and reads the rows after it."""
 
 
 LATEST: Final = max(Edition)

@@ -2,8 +2,8 @@
 
 ``lag``, ``lead`` and functions over bounded frames depend on rows nearby; ``row_number``, ``rank``,
 counts and sums from the first row on depend on those before only by how many they are, or what
-their values add up to. Where each function of a window is one of these, a change is followed by
-reading the rows near it.
+their values add up to, and ``dense_rank`` by how many values of the order they have. Where each
+function of a window is one of these, a change is followed by reading the rows near it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,28 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.types import DateType, DayTimeIntervalType, DecimalType, IntegerType
+from pyspark.sql.types import (
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+)
 
+from headrace.catalyst.editions import Edition
 from headrace.catalyst.exact import INTEGERS
 from headrace.catalyst.plan import NearFrames, SortKey
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of, within
 from headrace.catalyst.vectors import UnprovedError
 from headrace.catalyst.vectors.reader import FLOATS, TIMES, int_argument, require
+from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql.types import DataType
 
     from headrace.catalyst.pieces import Pieces
     from headrace.catalyst.plan import Expression
@@ -36,7 +47,11 @@ _FIRST, _LAST = "UnboundedPreceding$", "UnboundedFollowing$"
 
 
 def near_rows(
-    pieces: Pieces, node: Any, order: tuple[SortKey, ...] | None, ties: tuple[SortKey, ...]
+    pieces: Pieces,
+    node: Any,
+    order: tuple[SortKey, ...] | None,
+    ties: tuple[SortKey, ...],
+    edition: Edition,
 ) -> NearFrames | None:
     """Return how the rows that a change reaches are found; None if they may be all of a group."""
     if not order:
@@ -47,6 +62,9 @@ def near_rows(
             found.add(named)
     except UnprovedError:
         return None
+    types = [key.expression.type for key in order]
+    if found.dense and (edition < Edition.ORDERS_COUNTED or not all(map(_is_one_value, types))):
+        return None
     return NearFrames(
         (*order, *ties),
         found.before,
@@ -56,6 +74,7 @@ def near_rows(
         frozenset(found.counted),
         len(order) if found.peers else 0,
         tuple(found.sums),
+        found.dense,
     )
 
 
@@ -66,6 +85,8 @@ class Carry(Enum):
     VALUES = auto()
     SUM = auto()
     """The sum of its values."""
+    ORDERS = auto()
+    """How many values of the order these rows have."""
 
 
 def carried(window: Any) -> tuple[Carry, Any | None] | None:
@@ -76,6 +97,8 @@ def carried(window: Any) -> tuple[Carry, Any | None] | None:
     call = window.windowFunction()
     if kind_of(call) in ("RowNumber", "Rank"):
         return Carry.ROWS, None
+    if kind_of(call) == "DenseRank":
+        return Carry.ORDERS, None
     frame = window.windowSpec().frameSpecification()
     if kind_of(call) != "AggregateExpression" or call.isDistinct() or call.filter().isDefined():
         return None
@@ -109,6 +132,7 @@ class _Frames:
     counted: set[int] = field(default_factory=set)
     sums: list[Expression] = field(default_factory=list)
     peers: bool = False
+    dense: bool = False
 
     def add(self, named: Any) -> None:
         """Add the frames of the functions in a column.
@@ -124,7 +148,8 @@ class _Frames:
                 self._neighbour(function, later=kind == "Lead")
             elif (carry := carried(window)) is not None:
                 self.counted.add(int(named.exprId().id()))
-                self.peers |= kind == "Rank" or _is_by_value(frame)
+                self.peers |= kind in ("Rank", "DenseRank") or _is_by_value(frame)
+                self.dense |= carry[0] is Carry.ORDERS
                 if carry[1] is not None:
                     value = self.pieces.expression(carry[1])
                     if value.identity not in [each.identity for each in self.sums]:
@@ -178,6 +203,11 @@ def bound_by_distance(scala: Scala, orders: Sequence[Any], offset: Any) -> Any:
             return scala.expression("TimestampAddInterval", value, offset, utc)
         case of, _:
             raise UnprovedError(f"a distance of type {of.simpleString()}")
+
+
+def _is_one_value(type_: DataType) -> bool:
+    """Whether values that are equal in order are the same; not those of floats and collations."""
+    return not (holds(type_, (FloatType, DoubleType)) or is_collated(type_))
 
 
 def _is_by_value(frame: Any) -> bool:

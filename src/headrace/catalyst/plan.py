@@ -450,6 +450,7 @@ class NearFrames:
     counted: frozenset[int]
     peers: int
     sums: tuple[Expression, ...]
+    dense: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -402,9 +402,8 @@ class PlanReader:
         added = tuple(attribute_of(function.toAttribute()) for function in functions)
         near = None
         if self.edition >= Edition.NEAR_ROWS:
-            near = near_rows(
-                self.pieces, node, self.pieces.order(items(node.orderSpec())), _tie_keys(ties)
-            )
+            order = self.pieces.order(items(node.orderSpec()))
+            near = near_rows(self.pieces, node, order, _tie_keys(ties), self.edition)
         return Window(child, partition, text, node, added, ties, near)
 
     def _join(self, node: Any) -> Plan:

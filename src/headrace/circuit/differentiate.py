@@ -467,9 +467,11 @@ class _Builder:
             bool(near.counted),
             near.peers,
             names[2 * count :],
+            near.dense,
         )
-        kept = (ArrangementId(f"{name}.rows"),)
-        return Recompute(name, query, NearRows(layout, reach), kept, "", child)
+        operator = NearRows(layout, reach)
+        kept = (ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.orders"))
+        return Recompute(name, query, operator, kept[: len(operator.layouts)], "", child)
 
     def recompute_sessions(self, query: plan.Aggregate, reason: str, child: Node) -> Recompute:
         name = self.name("sessions")

@@ -19,7 +19,15 @@ from headrace.operators.group_aggregate import GlobalAggregate, GroupAggregate
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
 from headrace.operators.matches import MATCHES, Matches
-from headrace.operators.near_rows import BEFORE, REACHED, SLICE, FrameReach, NearRows, sums_of
+from headrace.operators.near_rows import (
+    BEFORE,
+    ORDERS,
+    REACHED,
+    SLICE,
+    FrameReach,
+    NearRows,
+    sums_of,
+)
 from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs, RangePairs, Within
 from headrace.operators.presence import counts_layout
@@ -46,6 +54,7 @@ __all__ = [
     "INIT",
     "MATCHES",
     "OFFSET",
+    "ORDERS",
     "PRESENT",
     "REACHED",
     "REFUSED",

@@ -22,7 +22,7 @@ NULL: the NULLs of a key are one group; in the order, NULL is where the layout p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,9 @@ REACHED = "__reached"
 BEFORE = "__before"
 """The output column with the number of rows of the group that are before the slice."""
 
+ORDERS = "__orders"
+"""The output column with the number of values of the order that these rows have."""
+
 _SOME = 16
 """How many rows are read at first on each side, if frames are bounded by value."""
 
@@ -63,7 +66,7 @@ class FrameReach:
     and end with the greatest value that is not after one in ``uppers``. If functions are
     ``running``, a value also depends on all rows before it, by their number and by the sums of the
     columns ``sums``, and with ``peers`` on the rows that are equal to it in so many columns of the
-    order.
+    order. With ``dense``, it depends on how many values of these columns the rows before it have.
     """
 
     before: int = 0
@@ -73,6 +76,8 @@ class FrameReach:
     running: bool = False
     peers: int = 0
     sums: tuple[str, ...] = ()
+    dense: bool = field(default=False, metadata={"digest": False})
+    """The arrangement of these values says so too."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,9 @@ class NearRows(StatefulOperator):
     ``layout``: the key is that of the group, the order that of the functions. Each row of a slice
     is emitted as often as its weight. The output has ``__hash``, the columns of the layout,
     ``__version`` (0 before the epoch, 1 after it), ``__slice``, ``__reached`` and, if functions are
-    running, ``__before`` and, for each of ``sums``, its sum over the rows before the slice and the
-    number of its values that are not NULL there; see :func:`sums_of`. It has no weights.
+    running, ``__before``, with ``dense`` ``__orders``, and for each of ``sums`` its sum over the
+    rows before the slice and the number of its values that are not NULL there; see
+    :func:`sums_of`. It has no weights.
     """
 
     layout: Layout
@@ -101,9 +107,17 @@ class NearRows(StatefulOperator):
         return False
 
     @property
-    def layouts(self) -> tuple[Layout]:
-        """The rows by group, in order."""
-        return (self.layout,)
+    def layouts(self) -> tuple[Layout, ...]:
+        """The rows by group, in order; where they are counted, the values of the order too."""
+        return (self.layout, self._orders) if self.reach.dense else (self.layout,)
+
+    @cached_property
+    def _orders(self) -> Layout:
+        """The layout of the values of the order, each with the weight 1."""
+        by, own = self.layout.order[: self.reach.peers], self.layout
+        names = dict.fromkeys((*own.key, *(each.name for each in by)))
+        columns = pa.schema([own.columns.field(name) for name in names])
+        return Layout(own.key, columns, own.summed, by)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -112,6 +126,8 @@ class NearRows(StatefulOperator):
         marks.append(pa.field(REACHED, pa.bool_()))
         if self.reach.running:
             marks.append(pa.field(BEFORE, pa.int64()))
+        if self.reach.dense:
+            marks.append(pa.field(ORDERS, pa.int64()))
         for i, name in enumerate(self.reach.sums):
             total, seen = sums_of(i)
             marks.append(pa.field(total, _total_of(self.layout.columns.field(name).type)))
@@ -121,12 +137,11 @@ class NearRows(StatefulOperator):
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return both versions of the slices around the changes, and the consolidated input."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
-        if not change.rows:
-            return StepResult(self.schema.empty_table(), (change,))
+        orders: list[ZSet] = []
         reach = self.reach
         block = np.cumsum(fresh(change.hashes)) - 1
         some = reach.before + reach.after + (_SOME if reach.lowers else 2)
-        most = np.full(int(block[-1]) + 1, some)
+        most = np.full(int(block.max(initial=-1)) + 1, some)
         pending, parts, slices = np.arange(change.rows), [], 0
         while len(pending):
             probes = change.take(pending)
@@ -141,11 +156,35 @@ class NearRows(StatefulOperator):
             found, short = self._sliced(around)
             unanswered = np.isin(probes.hashes, probes.hashes[short])
             answered = found.of(~unanswered[found.probes])
-            parts += self._versions(around, answered, slices, before[0])
+            parts += self._versions(around, answered, slices, before)
+            if self.reach.dense:
+                orders.append(self._new_orders(around, answered))
             slices += len(pending)
             most[np.unique(block[pending[unanswered]])] *= MORE
             pending = pending[unanswered]
-        return StepResult(pa.concat_tables([self.schema.empty_table(), *parts]), (change,))
+        output = pa.concat_tables([self.schema.empty_table(), *parts])
+        more = (ZSet.sum_of(self._orders, orders).consolidated(),) if self.reach.dense else ()
+        return StepResult(output, (change, *more))
+
+    def _new_orders(self, around: RowsAround, slices: _Slices) -> ZSet:
+        """Return which values of the order came, and which went, among all rows that have them."""
+        if not len(slices.probes):
+            return ZSet.empty(self._orders)
+        heads = around.starts_of_ties(self.layout, self.reach.peers)
+        tied = np.unique(heads[around.probes[slices.probes]])
+        of_value = np.searchsorted(tied, heads[:-1])
+        own = (of_value < len(tied)) & (tied[np.minimum(of_value, len(tied) - 1)] == heads[:-1])
+        there = np.zeros((2, len(tied)), np.int64)
+        for found, weights in zip(there, (around.old, around.new), strict=True):
+            np.add.at(found, of_value[own], weights[own])
+        came = (there[1] > 0).astype(np.int64) - (there[0] > 0)
+        return self._order_values(around.source.take(around.at[tied]), came)
+
+    def _order_values(self, rows: ZSet, weights: Ints) -> ZSet:
+        """Return the values of the order of rows, with some weights."""
+        columns = [column(rows.table, name) for name in (HASH, *self._orders.columns.names)]
+        table = pa.Table.from_arrays([*columns, pa.array(weights)], schema=self._orders.schema)
+        return ZSet(self._orders, table)
 
     def _sliced(self, around: RowsAround) -> tuple[_Slices, Bools]:
         """Return the slice of each probe, and for which of them more rows have to be read."""
@@ -177,7 +216,7 @@ class NearRows(StatefulOperator):
         return _Slices(np.arange(len(at)), begin, first, last, end), short
 
     def _versions(
-        self, around: RowsAround, slices: _Slices, numbered: int, spine: Spine
+        self, around: RowsAround, slices: _Slices, numbered: int, before: tuple[Spine, ...]
     ) -> list[pa.Table]:
         """Return the rows of both versions of the slices; those that overlap become one."""
         if not len(slices.probes):
@@ -192,7 +231,7 @@ class NearRows(StatefulOperator):
         which, rows = pairs_of(slices.begin[heads], ends - slices.begin[heads])
         marks = {SLICE: which + numbered, REACHED: (np.cumsum(reached)[:-1] > 0)[rows]}
         if self.reach.running:
-            marks |= self._before(around, slices.of(heads), which, spine)
+            marks |= self._before(around, slices.of(heads), which, before)
         weights = around.old[rows], around.new[rows]
         if any((each < 0).any() for each in weights):
             raise HeadraceError(
@@ -206,7 +245,7 @@ class NearRows(StatefulOperator):
         ]
 
     def _before(
-        self, around: RowsAround, slices: _Slices, which: Ints, spine: Spine
+        self, around: RowsAround, slices: _Slices, which: Ints, before: tuple[Spine, ...]
     ) -> dict[str, np.ndarray | pa.Array]:
         """Return what is before slices in their groups, for rows by the number of their slice."""
         places = around.before(slices.probes, slices.begin)
@@ -214,12 +253,18 @@ class NearRows(StatefulOperator):
         for run, starts, stops in places:
             count += weights_between(run, starts, stops)
         found: dict[str, np.ndarray | pa.Array] = {BEFORE: count[which]}
+        if self.reach.dense:
+            heads = around.source.take(around.at[slices.begin])
+            values = self._order_values(heads, np.zeros(heads.rows, np.int64))
+            # Of rows of several keys with one hash, slices begin where their groups do.
+            counted = np.zeros_like(count) if around.mixed else before[1].count_before(values)
+            found[ORDERS] = counted[which]
         for i, name in enumerate(self.reach.sums):
             sums = np.zeros((3, len(slices.probes)), np.int64)
             for run, starts, stops in places:
                 more, read = sums_between(run, name, starts, stops)
                 sums += more
-                spine.reads.rows += read
+                before[0].reads.rows += read
             total, seen = sums_of(i)
             found[total] = _whole(sums, self.schema.field(total).type).take(pa.array(which))
             found[seen] = sums[2][which]

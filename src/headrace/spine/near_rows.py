@@ -96,6 +96,25 @@ def near(runs: Sequence[Run], probes: ZSet, back: Ints, ahead: Ints) -> tuple[Ne
     return Neighbours(runs, rows, tuple(positions), left, right, starts, stops), read + offset
 
 
+def counted_before(runs: Sequence[Run], probes: ZSet) -> tuple[Ints, int]:
+    """Return how many rows of the same hash are before each probe, and the number of rows read."""
+    found = np.zeros(probes.rows, np.int64)
+    runs = tuple(run for run in runs if run.rows)
+    if not runs:
+        return found, 0
+    bounds = [run.blocks(probes.hashes) for run in runs]
+    lows, highs = (np.stack([each[i] for each in bounds]) for i in (0, 1))
+    read = searched(runs, probes, lows.reshape(-1), highs.reshape(-1))
+    for run, (starts, _), low, high in zip(runs, bounds, lows, highs, strict=True):
+        which, rows = pairs_of(low, high - low)
+        left = ZSet(probes.layout, run.take(rows)).compared(probes.take(which)) < 0
+        stops = low.copy()
+        np.add.at(stops, which, left)
+        found += weights_between(run, starts, stops)
+        read += len(rows)
+    return found, read
+
+
 def is_summable(type_: pa.DataType) -> bool:
     """Whether :func:`sums_between` adds up values of a type."""
     if pa.types.is_decimal128(type_):

@@ -21,7 +21,7 @@ from headrace.spine.first_rows import (
     heads_of,
 )
 from headrace.spine.narrowing import first_after, first_not_before, narrowed, pairs_of
-from headrace.spine.near_rows import Neighbours, near
+from headrace.spine.near_rows import Neighbours, counted_before, near
 from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.ranges_of_keys import KeyLimit, in_order, in_range
@@ -340,6 +340,16 @@ class Spine:
         if not self.layout.order:
             raise HeadraceError(Code.INTERNAL, "an arrangement without order has no rows nearby")
         found, read = near(self.runs, probes, back, ahead)
+        self.reads.rows += read
+        return found
+
+    def count_before(self, probes: ZSet) -> Ints:
+        """Return the sum of the weights of the rows before each row, in the order of the layout.
+
+        That is of the rows of its hash; the probes are consolidated, and need not be in the spine.
+        O(log n) for each row and run.
+        """
+        found, read = counted_before(self.runs, probes)
         self.reads.rows += read
         return found
 

@@ -24,6 +24,7 @@ from headrace.engine.lowering.restored import StateShare
 from headrace.operators import (
     BEFORE,
     FOLDED,
+    ORDERS,
     PRESENT,
     REACHED,
     SESSION,
@@ -63,6 +64,7 @@ class _Slices:
     slice: Any
     reached: Any
     before: Any | None
+    orders: Any | None
     sums: tuple[tuple[Any, Any, Any], ...]
     """Values, the sum of each over the rows before a slice, and how many are not NULL there."""
 
@@ -275,6 +277,7 @@ def _sliced(
     kept = len(types)
     types += [(VERSION, long), (SLICE, long), (REACHED, BooleanType())]
     types += [(BEFORE, long)] if reach.running else []
+    types += [(ORDERS, long)] if reach.dense else []
     for i, value in enumerate(near.sums):
         total, seen = sums_of(i)
         scale = value.type.scale if isinstance(value.type, DecimalType) else 0
@@ -289,7 +292,7 @@ def _sliced(
     sums = tuple(
         (value.handle, *(output[name] for name in sums_of(i))) for i, value in enumerate(near.sums)
     )
-    ends = output[VERSION], output[SLICE], output[REACHED], output.get(BEFORE)
+    ends = output[VERSION], output[SLICE], output[REACHED], output.get(BEFORE), output.get(ORDERS)
     return _Slices(plan_, *ends, sums)
 
 
@@ -331,8 +334,9 @@ def _from_the_first(transplant: Transplant, window: Any, found: Any, slices: _Sl
     if carry is None:
         return found
     what, argument = carry
-    if what is Carry.ROWS:
-        return expression("Add", found, transplant.cast(slices.before, type_of(found)))
+    if what in (Carry.ROWS, Carry.ORDERS):
+        before = slices.before if what is Carry.ROWS else slices.orders
+        return expression("Add", found, transplant.cast(before, type_of(found)))
     ((total, seen),) = [both for value, *both in slices.sums if value.semanticEquals(argument)]
     if what is Carry.VALUES:
         return expression("Add", found, seen)
