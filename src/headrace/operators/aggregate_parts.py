@@ -253,7 +253,9 @@ class FloatSum(OfOne):
 
     def change(self, given: ZSet, groups: ZSet, before: Sequence[Spine]) -> PartStep:
         """Return the delta of the digits, and the sum of each group before and after."""
-        old = _Digits.of(*before[0].lookup(groups.hashes, groups.keys))
+        probes, rows = before[0].stored(groups.hashes, groups.keys)
+        places, digits = numbers(rows.table, _PLACE), numbers(rows.table, _DIGIT)
+        old = _Digits.sum_of(probes, places, rows.weights, digits)
         new = self._digits(given, groups)
         check_counts(old.weights_of(new) + new.weights)
         sums = _float_sums(groups.rows, old, new)
@@ -270,40 +272,38 @@ class FloatSum(OfOne):
             floats, weights = floats[counted], weights[counted]
         rows, places, digits = digits_of(floats)
         weights, group = weights[rows], groups.places_of(given)[counted][rows]
-        codes = group * _PLACES + places
-        order = codes.argsort(kind="stable")
-        starts = fresh(codes[order]).nonzero()[0]
-        codes = codes[order[starts]]
-        counts = segment_sums_int64(weights[order], starts)
-        sums = segment_sums_int64((digits * weights)[order], starts)
-        kept = (counts != 0) | (sums != 0)
-        return _Digits(codes[kept], counts[kept], sums[kept])
+        return _Digits.sum_of(group, places, weights, digits * weights)
 
 
 @dataclass(frozen=True, slots=True)
 class _Digits:
-    """Digits of sums of floats: ``codes`` are the position of a group and a place, each once."""
+    """Digits of sums of floats by group and place: ``codes`` are of both, and ascend strictly."""
 
     codes: Ints
     weights: Ints
     digits: Ints
 
     @classmethod
-    def of(cls, probes: Ints, rows: ZSet) -> _Digits:
-        """Return the digits that are stored, each with the position of its group."""
-        codes = probes * _PLACES + numbers(rows.table, _PLACE)
-        return cls(codes, rows.weights, numbers(rows.table, _DIGIT))
+    def sum_of(cls, groups: Ints, places: Ints, weights: Ints, digits: Ints) -> _Digits:
+        """Return the sum of digits, given with the positions of their groups; codes ascend."""
+        codes = groups * _PLACES + places
+        order = codes.argsort(kind="stable")
+        codes = codes[order]
+        starts = fresh(codes).nonzero()[0]
+        counts = segment_sums_int64(weights[order], starts)
+        sums = segment_sums_int64(digits[order], starts)
+        kept = (counts != 0) | (sums != 0)
+        return cls(codes[starts][kept], counts[kept], sums[kept])
 
     def weights_of(self, others: _Digits) -> Ints:
         """Return the weights that these have at the codes of others; 0 where there is none."""
         if not len(self.codes):
             return np.zeros(len(others.codes), np.int64)
-        order = self.codes.argsort()
-        at = order.take(self.codes[order].searchsorted(others.codes), mode="clip")
+        at = self.codes.searchsorted(others.codes).clip(max=len(self.codes) - 1)
         return np.where(self.codes[at] == others.codes, self.weights[at], 0)
 
     def by_group(self, groups: ZSet, layout: Layout) -> ZSet:
-        """Return the digits as rows with the keys of their groups; codes must ascend."""
+        """Return the digits as rows with the keys of their groups, consolidated."""
         group, places = np.divmod(self.codes, _PLACES)
         own = {_PLACE: places, WEIGHT: self.weights, _DIGIT: self.digits}
         keys = groups.take(group).table

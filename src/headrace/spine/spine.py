@@ -144,6 +144,12 @@ class Spine:
         """
         return self._total(self._find(hashes, self.layout.key, keys), self.layout.key)
 
+    def stored(self, hashes: Ints, keys: Sequence[pa.Array]) -> tuple[Ints, ZSet]:
+        """Return the rows of :meth:`lookup` as runs have them, not added up, in any order."""
+        found = self._find(hashes, self.layout.key, keys)
+        order = found.order
+        return (found.probes if order is None else order[found.probes]), found.rows
+
     def between(
         self, hashes: Ints, keys: Sequence[pa.Array], limits: Sequence[KeyLimit]
     ) -> tuple[Ints, ZSet]:

@@ -392,7 +392,9 @@ class OperatorTask:
                 elif own.any() or not found:
                     found.append(part.filter(pa.array(own)))
         return tuple(
-            pa.concat_tables([part.select(list(names)) for part in found])
+            found[0].select(list(names))
+            if len(found) == 1
+            else pa.concat_tables([part.select(list(names)) for part in found])
             for names, found in zip(self.inputs, sides, strict=True)
         )
 
