@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +214,26 @@ def test_a_removed_pack_stays_readable_for_those_who_have_it_open(
     assert run.slice(0, 5).rows == 5
     with pytest.raises(HeadraceError, match="is missing"):
         open_run(tmp_path, files[0], LAYOUTS[0])
+
+
+def test_a_pack_is_let_go_without_a_look_at_the_runs_of_others(
+    tmp_path: Path, files: list[RunFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runs(OrderedDict[Any, Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError
+
+    monkeypatch.setattr(open_runs._process, "runs", Runs())
+    with PackWriter(tmp_path) as writer:
+        other = writer.write(rows(LAYOUTS[0], 2))
+        writer.finish()
+    kept = open_run(tmp_path, other, LAYOUTS[0])
+    for file, layout in zip(files, LAYOUTS, strict=True):
+        open_run(tmp_path, file, layout)
+    remove_packs(tmp_path, [files[0].pack])
+    assert len(open_runs._process.runs) == 1
+    assert open_run(tmp_path, other, LAYOUTS[0]) is kept
+    forget_runs()
 
 
 def test_a_full_disk_is_unavailable_and_the_pack_is_removed(

@@ -6,7 +6,7 @@ A pack is mapped once as long as one of its runs is open. A run is verified by i
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,7 +22,7 @@ from headrace.spine.run import Run
 from headrace.spine.stored import lacks_columns, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from headrace.spine.run_file import RunFile
@@ -66,6 +66,8 @@ class _Process:
     """
 
     runs: OrderedDict[_Key, _Opened] = field(default_factory=OrderedDict)
+    positions: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Those of the open runs, by the path of their pack."""
     packs: WeakValueDictionary[str, pa.Buffer] = field(default_factory=WeakValueDictionary)
     written: OrderedDict[_Key, int] = field(default_factory=OrderedDict)
     verified: OrderedDict[tuple[str, int, str], None] = field(default_factory=OrderedDict)
@@ -79,18 +81,25 @@ class _Process:
         """Keep an open run, and drop the least recently used ones; the lock is held."""
         self.drop(key)
         self.runs[key] = opened
+        self.positions[key[0]].add(key[1])
         while len(self.runs) > OPEN_RUNS:
             self.drop(next(iter(self.runs)))
 
     def drop(self, key: _Key) -> None:
         """Drop a run, which stays valid for its users; the lock is held."""
-        self.runs.pop(key, None)
         self.kept_bytes -= self.written.pop(key, 0)
+        if self.runs.pop(key, None) is None:
+            return
+        others = self.positions[key[0]]
+        others.remove(key[1])
+        if not others:
+            del self.positions[key[0]]
 
-    def drop_packs(self, gone: Callable[[str], bool]) -> None:
-        """Drop the runs of packs, chosen by path; the lock is held."""
-        for key in [key for key in self.runs if gone(key[0])]:
-            self.drop(key)
+    def drop_packs(self, paths: Iterable[str]) -> None:
+        """Drop the runs of packs, looking at no others; the lock is held."""
+        for path in paths:
+            for position in [*self.positions.get(path, ())]:
+                self.drop((path, position))
 
     def take_pack(self, path: str, memory: pa.Buffer) -> None:
         """Take a mapped pack, and look at two others; the lock is held.
@@ -108,7 +117,7 @@ class _Process:
             if os.path.lexists(other):
                 self.to_look_at.append(other)
             else:
-                self.drop_packs({other}.__contains__)
+                self.drop_packs([other])
 
 
 _process = _Process()
@@ -217,6 +226,7 @@ def forget_runs() -> None:
     """Drop all open runs of this process, and the record of verified ones."""
     with _process.lock:
         _process.runs.clear()
+        _process.positions.clear()
         _process.packs.clear()
         _process.to_look_at.clear()
         _process.written.clear()
@@ -225,11 +235,10 @@ def forget_runs() -> None:
         _process.forgotten += 1
 
 
-def let_go(directory: Path, packs: Container[str]) -> None:
+def let_go(directory: Path, packs: Iterable[str]) -> None:
     """Drop the runs of packs that are about to be removed; their users keep them open."""
-    within = f"{directory}/"
     with _process.lock:
-        _process.drop_packs(lambda path: path.startswith(within) and path[len(within) :] in packs)
+        _process.drop_packs(f"{directory}/{pack}" for pack in packs)
 
 
 def times_forgotten() -> int:
