@@ -124,6 +124,26 @@ def test_a_correction_is_recorded_with_its_segment_or_not_at_all(
         assert crashing.head.log_end(orders.relation) == 15
 
 
+def test_a_segment_with_corrections_is_listed_once_for_the_offsets_of_any_of_them(
+    ledger: Ledger, orders: NewObject
+) -> None:
+    relation = orders.relation
+    for rows, amends in [(10, None), (2, 1), (2, 1), (5, None), (3, 1), (4, None)]:
+        correction = None if amends is None else Correction(amends)
+        ledger.log.append_all([AppendRecord(relation, segment(rows), correction=correction)])
+
+    def listed(first: int, end: int) -> list[int]:
+        found = ledger.log.corrections_between(relation, Offset(first), Offset(end))
+        assert all(each.amends for each in found)
+        return [each.range.first for each in found]
+
+    assert listed(0, 26) == [10, 12, 19]
+    assert (listed(11, 26), listed(12, 19), listed(13, 19)) == ([12, 19], [12], [])
+    known = ledger.log_merges.segments(relation, Offset(19))
+    ledger.log_merges.exchange(known[:3], segment(14))
+    assert (listed(0, 26), listed(11, 26), listed(13, 26)) == ([0, 19], [0, 19], [19])
+
+
 def test_an_unknown_relation_has_no_log(ledger: Ledger) -> None:
     assert ledger.head.log_end(RelationId(9)) == 0
     with pytest.raises(HeadraceError, match="dropped or never created") as caught:

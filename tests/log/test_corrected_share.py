@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
 from headrace.ledger import OffsetRange, Segment
-from headrace.log import AMENDED, WEIGHT, EmbeddedLog, LogShare, write_segment
+from headrace.log import (
+    AMENDED,
+    CORRECTION,
+    WEIGHT,
+    EmbeddedLog,
+    LogShare,
+    write_segment,
+)
+from headrace.log import large as large_module
+from headrace.log.merging import merged
 from headrace.runtime.shares import parts_of_log
 from headrace.runtime.step import Clock, Step
 from headrace.types import Offset, RelationId
@@ -66,6 +75,7 @@ def written(directory: Path, statements: list[int | dict[int, int | None]]) -> H
                     "n": pa.array([n for _, n, _ in (*old, *new)], INT),
                     WEIGHT: pa.array([w for _, _, w in (*old, *new)], INT),
                     AMENDED: pa.array([o for o, _, _ in (*old, *new)], INT),
+                    CORRECTION: pa.array([end] * len([*old, *new]), INT),
                 }
             )
         span = OffsetRange(Offset(end), Offset(end + rows.num_rows))
@@ -74,6 +84,33 @@ def written(directory: Path, statements: list[int | dict[int, int | None]]) -> H
         end = span.end
         states[end] = dict(now)
     return History(tuple(found), states)
+
+
+def merged_at(directory: Path, history: History, places: set[int]) -> History:
+    """Return the same log after its segments were merged, but for those at some places."""
+    found: list[Segment] = []
+    group: list[Segment] = []
+    for number, segment in enumerate(history.segments):
+        if number in places:
+            found += (*large(directory, group), segment)
+            group = []
+        else:
+            group.append(segment)
+    return History((*found, *large(directory, group)), history.states)
+
+
+def large(directory: Path, segments: list[Segment]) -> list[Segment]:
+    """Return consecutive segments merged into one, if there are many."""
+    found = []
+    for each in merged(directory, segments):
+        if each.file is None:
+            found += each.segments
+            continue
+        first, last = each.segments[0], each.segments[-1]
+        span = OffsetRange(first.range.first, last.range.end)
+        amends = any(s.amends for s in each.segments)
+        found.append(Segment(STREAM, span, each.file, last.appended_at, amends))
+    return found
 
 
 def read(directory: Path, share: LogShare) -> list[tuple[int, int, int]]:
@@ -98,17 +135,36 @@ def net(before: dict[int, int], after: dict[int, int]) -> Counter[tuple[int, int
 
 events = st.integers(1, 4)
 corrections = st.dictionaries(st.integers(0, 8), st.sampled_from([None, 1]), min_size=1)
+small = st.sets(st.integers(0, 7)) | st.just(set(range(8)))
+"""The segments of a log that are not merged."""
 
 
-@given(st.lists(events | corrections, min_size=1, max_size=8), st.integers(1, 5), st.data())
+@pytest.fixture(params=[1, 65_536], autouse=True)
+def rows_of_a_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Large segments have row groups of one change, and of many."""
+    monkeypatch.setattr(large_module, "GROUP_ROWS", request.param)
+    return request.param
+
+
+@given(
+    st.lists(events | corrections, min_size=1, max_size=8),
+    st.integers(1, 5),
+    small,
+    small,
+    st.data(),
+)
 def test_what_is_read_is_what_leads_from_one_state_to_the_next(
     tmp_path_factory: pytest.TempPathFactory,
     statements: list[int | dict[int, int | None]],
     most: int,
+    once: set[int],
+    again: set[int],
     data: st.DataObject,
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
-    history = written(directory, statements)
+    history = merged_at(
+        directory, merged_at(directory, written(directory, statements), once), again
+    )
     bounds = sorted(history.states)
     first, end = sorted(data.draw(st.tuples(*[st.sampled_from(bounds)] * 2)))
     asked = share(history, first, end).as_corrected()
@@ -134,11 +190,18 @@ def test_events_that_are_no_longer_kept_are_left_out_with_all_their_corrections(
     assert read(tmp_path, kept) == [(3, 3, 1), (2, 5, 1)]
 
 
-def test_a_part_of_a_correction_supersedes_nothing(tmp_path: Path) -> None:
-    history = written(tmp_path, [2, {0: 1, 1: 1}])
-    cut = share(history, 0, 4)
-    assert cut.as_corrected() == cut
+@pytest.mark.parametrize("merges", [False, True])
+def test_a_part_of_a_correction_supersedes_nothing(tmp_path: Path, *, merges: bool) -> None:
+    history = written(tmp_path, [2, {0: 1, 1: 1}, {0: 1}])
+    if merges:
+        history = merged_at(tmp_path, history, set())
+        assert len(history.segments) == 1
+    cut = share(history, 0, 4).as_corrected()
     assert read(tmp_path, cut) == [(0, 0, 1), (1, 1, 1), (0, 0, -1), (1, 1, -1)]
+    whole = share(history, 0, 6).as_corrected()
+    assert read(tmp_path, whole) == [(0, 2, 1), (1, 3, 1)]
+    rest = share(history, 4, 6).as_corrected()
+    assert read(tmp_path, rest) == [(0, 2, 1), (1, 3, 1)]
 
 
 def test_a_restriction_is_of_what_an_event_is_now(tmp_path: Path) -> None:
@@ -163,16 +226,20 @@ def test_a_step_that_is_sent_says_which_corrections_there_are(tmp_path: Path) ->
 
 
 @given(
-    st.lists(events | corrections, min_size=1, max_size=8), st.sets(st.integers(0, 7)), st.data()
+    st.lists(events | corrections, min_size=1, max_size=8),
+    st.sets(st.integers(0, 7)),
+    small,
+    st.data(),
 )
 def test_a_share_of_some_segments_reads_these_alone_in_any_division(
     tmp_path_factory: pytest.TempPathFactory,
     statements: list[int | dict[int, int | None]],
     chosen: set[int],
+    unmerged: set[int],
     data: st.DataObject,
 ) -> None:
     directory = tmp_path_factory.mktemp("log")
-    history = written(directory, statements)
+    history = merged_at(directory, written(directory, statements), unmerged)
     end = max(history.states)
     first = data.draw(st.integers(0, end))
     whole = share(history, first, end).as_corrected()

@@ -28,7 +28,7 @@ from headrace.log.events import OFFSET, SegmentsRead
 from headrace.types import Epoch, Offset
 from headrace.zset import EVERY_ROW, WEIGHT, Restriction, Test
 from ledger.building import relation as a_relation
-from log.test_corrected_share import COLUMNS, STREAM, History, written
+from log.test_corrected_share import COLUMNS, STREAM, History, merged_at, small, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Listed:
 def events_of(directory: Path, history: History, first: int, end: int) -> Events:
     within = [s for s in history.segments if s.range.first < end and s.range.end > first]
     known = tuple(s for s in within if s.amends)
-    corrected = Corrected(Offset(first), known) if known else None
+    corrected = Corrected(Offset(first), Offset(end), known) if known else None
     extent = Extent(STREAM, Offset(first), Offset(end), corrected)
     bounded = tuple(_bounded(directory, each) for each in within)
     return Events(
@@ -92,11 +92,11 @@ statements = st.lists(
 )
 
 
-@given(statements, st.data())
-def test_events_are_read_as_their_corrections_left_them_then(statements, data) -> None:
+@given(statements, small, st.data())
+def test_events_are_read_as_their_corrections_left_them_then(statements, unmerged, data) -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        history = written(directory, statements)
+        history = merged_at(directory, written(directory, statements), unmerged)
         end = data.draw(st.sampled_from(sorted(history.states)))
         begins = [s.range.first for s in history.segments if s.range.first < end and not s.amends]
         first = data.draw(st.sampled_from([0, *begins]))
@@ -215,9 +215,12 @@ def test_a_filter_of_offsets_lists_only_their_segments(landed: Landed) -> None:
     assert landed.counted.listed == 5
 
 
-def test_a_filter_of_offsets_opens_their_segments_and_corrections(tmp_path: Path) -> None:
+def test_a_filter_of_offsets_opens_their_segments_and_what_replaces_their_events(
+    tmp_path: Path,
+) -> None:
     events = events_of(tmp_path, written(tmp_path, [*[1] * 20, {3: 1, 9: 1}, 2]), 0, 26)
-    assert events.opened(between(5, 6, OFFSET)) == 3
+    assert events.opened(between(5, 6, OFFSET)) == 2
+    assert events.opened(between(8, 9, OFFSET)) == 3
     found = events.where(between(8, 9, OFFSET), 10, ["N", OFFSET])
     assert found is not None
     assert found.to_pylist() == [{"N": 8, OFFSET: 8}, {"N": 21, OFFSET: 9}]

@@ -14,6 +14,7 @@ from headrace.log import segments as log
 from headrace.log import write_segment
 from headrace.log.writer import BATCH_ROWS, SegmentWriter
 from headrace.types import Offset, RelationId
+from headrace.zset import WEIGHT
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def _nothing_verified(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbers(start: int, end: int) -> pa.Table:
-    return pa.table({"n": pa.array(range(start, end), pa.int64()), log.WEIGHT: [1] * (end - start)})
+    return pa.table({"n": pa.array(range(start, end), pa.int64()), WEIGHT: [1] * (end - start)})
 
 
 def placed(*files: SegmentFile) -> list[Segment]:

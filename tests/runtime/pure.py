@@ -20,10 +20,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
-from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
+from headrace.catalog import (
+    CONTINUOUS,
+    Catalog,
+    RefreshPolicy,
+    Sink,
+    Stream,
+    Table,
+    View,
+    relation_of_json,
+)
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, NewRun, RunKind
-from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
+from headrace.ledger import (
+    Correction,
+    EpochCommit,
+    Ledger,
+    NewArrangement,
+    NewObject,
+    NewRun,
+    RunKind,
+)
+from headrace.log import AMENDED, Admitted, Append, Appender, EmbeddedLog, LogShare, SegmentWriter
 from headrace.operators import (
     OFFSET,
     ROWS,
@@ -34,6 +51,7 @@ from headrace.operators import (
     Upsert,
     held_back,
 )
+from headrace.parts.log import with_correction
 from headrace.parts.quarantined import quarantined_count, quarantined_rows
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.compaction import Compaction
@@ -92,6 +110,8 @@ QUERIES = {
 }
 """The queries of views over the table, each with the first group that it counts."""
 
+EventChange = tuple[int | None, int, int]
+"""A change of a stream: the event that it amends, or None if it is one; its number; its weight."""
 Change = tuple[int, int, int]
 """A key, its group, and +1 to insert or replace the row or -1 to delete it."""
 
@@ -482,6 +502,14 @@ class PureDatabase:
         self._publish(table)
         return table
 
+    def create_stream(self, name: str = "s") -> Stream:
+        """Create a stream that no view reads, whose events have a number ``n``."""
+        id_ = self.ledger.ids.relation()
+        stream = Stream(id_, name, Schema((Column("n", LongType()),)), corrected=True)
+        self._commit(NewObject(id_, stream.name, stream.kind, stream.to_json()))
+        self._publish(stream)
+        return stream
+
     def create_view(
         self,
         name: str,
@@ -563,9 +591,11 @@ class PureDatabase:
             self._publish(fill.view)
         return fill.view
 
-    def _publish(self, relation: Table | View | Sink) -> None:
+    def _publish(self, relation: Relation | Sink) -> None:
         before = self.loop.published.current
-        new = {} if isinstance(relation, Sink) else {rows_of(relation.id): _layout(relation)}
+        new = (
+            {} if isinstance(relation, Sink | Stream) else {rows_of(relation.id): _layout(relation)}
+        )
         self.loop.published.publish(before.catalog.with_(relation), {**before.layouts, **new})
 
     def begin_replay(self, view: View, groups: Iterable[int]) -> Fill:
@@ -651,6 +681,24 @@ class PureDatabase:
         names = ["k", "g", WEIGHT]
         rows = pa.table([pa.array(column, BIGINT) for column in columns], names=names)
         return self.appender.append(Append(table.id, rows)).end
+
+    def append_events(self, stream: Stream, changes: Iterable[EventChange]) -> Offset:
+        """Append events to a stream, or one correction of events; return the log's end then."""
+        given = list(changes)
+        names = [AMENDED, "n", WEIGHT]
+        columns = zip(names, zip(*given, strict=True), strict=True)
+        rows = pa.table({name: pa.array(column, BIGINT) for name, column in columns})
+        amended = [event for event, _, _ in given if event is not None]
+        if not amended:
+            return self.appender.append(Append(stream.id, rows.select(["n"]))).end
+        rows = rows.select(["n", WEIGHT, AMENDED])
+
+        def numbered(first: Offset) -> Admitted:
+            return Admitted(with_correction(rows, first))
+
+        correction = Correction(len({*amended}), first=Offset(min(amended)))
+        asked = Append(stream.id, rows, placed=numbered, correction=correction)
+        return self.appender.append(asked).end
 
     def contents(self, id_: RelationId) -> Contents:
         """Return the contents of a relation in the published state."""

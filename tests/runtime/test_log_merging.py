@@ -12,13 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType
 
+from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Ledger, LedgerCopy, OffsetRange, Segment
+from headrace.ledger import (
+    Dirty,
+    EpochCommit,
+    Ledger,
+    LedgerCopy,
+    NewArrangement,
+    NewBuild,
+    NewObject,
+    OffsetRange,
+    Segment,
+)
 from headrace.ledger.log_merges import LogMerges
 from headrace.log import (
     Append,
     EmbeddedLog,
+    Extent,
+    InLedger,
     LogShare,
     appended_at,
     appended_by,
@@ -29,17 +43,19 @@ from headrace.log import (
 )
 from headrace.log.merging import TAIL_SEGMENTS
 from headrace.runtime.compaction import Compaction
+from headrace.runtime.dirty import STOPPED
 from headrace.runtime.log_merging import RESTING_SEGMENTS
-from headrace.runtime.shares import log_share, whole_log
-from headrace.types import Offset
+from headrace.runtime.shares import events_in, log_share, whole_log
+from headrace.types import BuildId, Column, Offset, Schema, rows_of
 from runtime.crashing import Crash, Faults
-from runtime.pure import ROW, PureDatabase
+from runtime.pure import ROW, TABLE, PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headrace.catalog import Table
+    from runtime.pure import EventChange
 
 
 @pytest.fixture
@@ -64,9 +80,9 @@ def land(db: PureDatabase, table: Table, first: int, count: int) -> None:
         pass
 
 
-def compact(db: PureDatabase, times: int) -> None:
+def compact(db: PureDatabase, times: int, tail: int = TAIL_SEGMENTS) -> None:
     for _ in range(times):
-        db.compaction.run()
+        db.compaction.run(tail)
 
 
 def files(db: PureDatabase) -> set[str]:
@@ -385,3 +401,199 @@ def test_a_branch_of_an_epoch_has_the_first_changes_of_a_merged_segment(
     ]
     assert appended_at(tmp_path / "log", [segment], Offset(41)) == 1042.0
     db.close()
+
+
+# -- corrections -------------------------------------------------------------------------------
+
+
+class Sensors:
+    """A stream of events, one correction after each few of them, and its states by log end."""
+
+    def __init__(self, db: PureDatabase) -> None:
+        self.db, self.stream = db, db.create_stream()
+        self.events = dict[int, int]()
+        self.states = {0: dict[int, int]()}
+        self.number = 0
+
+    def land(self, rows: int) -> None:
+        first = max(self.states)
+        numbers = range(self.number, self.number + rows)
+        self.events |= dict(zip(range(first, first + rows), numbers, strict=True))
+        self._append([(None, n, 1) for n in numbers])
+
+    def correct(self, *events: int, void: bool = False) -> None:
+        old = [(event, self.events.pop(event), -1) for event in events]
+        new = [] if void else [(event, self.number, 1) for event in events]
+        self.events |= {event: n for event, n, _ in new}
+        self._append([*old, *new])
+
+    def _append(self, changes: list[EventChange]) -> None:
+        end = self.db.append_events(self.stream, changes)
+        self.number += len(changes)
+        self.states[end] = dict(self.events)
+
+    def run(self, corrections: int, rows: int = 1) -> None:
+        """Land four times some events and correct some of all, so many times."""
+        for number in range(corrections):
+            for _ in range(4):
+                self.land(rows)
+            there = sorted(self.events)
+            some = {there[0], there[number * 37 % len(there)], there[-1]}
+            self.correct(*some, void=number % 3 == 2)
+
+    def read(self, db: PureDatabase, end: int) -> dict[int, int]:
+        extent = Extent.of(db.ledger, self.stream.id, Offset(0), Offset(end))
+        events = events_in(db.directory, self.stream, extent, InLedger(db.ledger))
+        (*parts,) = events.parts(["n", "__offset"])
+        found = {at: n for part in parts for n, at in zip(*part.to_pydict().values(), strict=True)}
+        assert events.count() == len(found) == sum(part.num_rows for part in parts)
+        share = log_share(db.ledger, self.stream.id, Offset(0), Offset(end)).as_corrected()
+        rows = EmbeddedLog().read(db.directory / "log", share, NUMBER, offsets=True)
+        assert found == by_offset(rows)
+        return found
+
+    def check(self, db: PureDatabase) -> None:
+        """Compare what is read with the events, at a few positions: after corrections, between."""
+        ends = sorted(self.states)
+        for end in {*ends[:: 1 + len(ends) // 12], *ends[-2:]}:
+            assert self.read(db, end) == self.states[end], end
+
+
+NUMBER = pa.schema([pa.field("n", pa.int64())])
+
+
+def by_offset(rows: Iterator[pa.RecordBatch]) -> dict[int, int]:
+    """Return the number of each event that is read, which has the weight 1."""
+    read = [row for batch in rows for row in batch.to_pylist()]
+    assert {row["__weight"] for row in read} <= {1}
+    found = {row["__offset"]: row["n"] for row in read}
+    assert len(found) == len(read)
+    return found
+
+
+@pytest.mark.parametrize("stage", [None, "log merged", "segments exchanged", "log exchanged"])
+def test_a_log_with_corrections_is_merged_and_read_as_before_at_each_position(
+    tmp_path: Path, stage: str | None
+) -> None:
+    faults = Faults()
+    db = PureDatabase(tmp_path, faults)
+    sensors = Sensors(db)
+    sensors.run(9)
+    assert db.ledger.log_merges.counts() == {sensors.stream.id: 45}
+    before = db.ledger.log.corrections(sensors.stream.id)
+    if stage is not None:
+        faults.stage = stage
+        with pytest.raises(Crash):
+            compact(db, 3, RESTING_SEGMENTS)
+        db.close()
+        forget_segments()
+        db = PureDatabase(tmp_path)
+    compact(db, 3, RESTING_SEGMENTS)
+    assert db.ledger.log_merges.counts() == {sensors.stream.id: 1}, "corrections are no boundary"
+    assert len(files(db)) == 1
+    assert db.ledger.log.corrections(sensors.stream.id) == before
+    sensors.db = db
+    sensors.check(db)
+    sensors.run(4)
+    sensors.check(db)
+    compact(db, 3, RESTING_SEGMENTS)
+    forget_segments()
+    sensors.check(db)
+    assert not db.ledger.violations()
+    db.close()
+
+
+def test_a_stream_with_many_corrections_is_few_segments_and_a_count_opens_few(
+    db: PureDatabase,
+) -> None:
+    sensors = Sensors(db)
+    counts = []
+    for _ in range(4):
+        sensors.run(6, 100)
+        compact(db, 2, RESTING_SEGMENTS)
+        counts.append(db.ledger.log_merges.counts()[sensors.stream.id])
+    assert max(counts) <= 4, counts
+    end = Offset(max(sensors.states))
+    found = db.ledger.log.corrections_between(sensors.stream.id, Offset(0), end)
+    assert len(found) <= max(counts), "they are listed by segment, not each"
+    assert sensors.read(db, end) == sensors.states[end]
+
+
+def test_a_branch_has_the_corrections_of_a_merged_segment_up_to_its_epoch(tmp_path: Path) -> None:
+    seconds = [1000.0]
+
+    def clock() -> float:
+        seconds[0] += 0.001
+        return seconds[0]
+
+    db = PureDatabase(tmp_path, clock=clock)
+    db.loop.settings = replace(db.loop.settings, history_epochs=1000)
+    sensors, table, ends = Sensors(db), db.create_table(), {}
+    for k in range(6):
+        sensors.run(1)
+        land(db, table, k, 1)
+        ends[db.ledger.head.epoch] = max(sensors.states)
+    compact(db, 2, RESTING_SEGMENTS)
+    assert db.ledger.log_merges.counts()[sensors.stream.id] == 1
+    for epoch, end in list(ends.items())[::3]:
+        copy_ = tmp_path / f"copy-{epoch}.db"
+        db.ledger.copy_to(copy_)
+        with LedgerCopy(copy_).changing() as change:
+            change.rewind(epoch, partial(appended_by, tmp_path / "log"))
+        with Ledger.open(copy_) as rewound:
+            rewound.acquire()
+            assert rewound.head.log_end(sensors.stream.id) == end
+            (cut,) = rewound.log.segments(sensors.stream.id, Offset(0), Offset(end))
+            share = LogShare((cut,), Offset(0), Offset(end)).as_corrected()
+            rows = EmbeddedLog().read(tmp_path / "log", share, NUMBER, offsets=True)
+            assert by_offset(rows) == sensors.states[end]
+    db.close()
+
+
+# -- what holds merging, and the files of what was merged ---------------------------------------
+
+
+def test_a_stream_is_merged_to_its_end_once_its_only_view_has_stopped(db: PureDatabase) -> None:
+    sensors = Sensors(db)
+    view = View(
+        db.ledger.ids.relation(),
+        "over",
+        Schema((Column("n", LongType()),)),
+        "SELECT n FROM s",
+        (sensors.stream.id,),
+    )
+    rows = NewArrangement(rows_of(view.id), TABLE.to_json())
+    made = NewObject(view.id, "over", "view", view.to_json(), view.depends_on, (rows,))
+    build = NewBuild(BuildId(view.id), view.id, view.to_json(), view.depends_on, serving=True)
+    db.ledger.commit(EpochCommit(db.ledger.head.epoch, "made", created=(made,), builds=(build,)))
+    state = db.loop.published.current
+    db.loop.published.publish(state.catalog.with_(view), {**state.layouts, rows.id: TABLE})
+    sensors.run(4)
+    compact(db, 1, RESTING_SEGMENTS)
+    assert db.ledger.log_merges.counts() == {sensors.stream.id: 20}, "epochs are to read them"
+    db.ledger.dirty.mark(Dirty(view.id, STOPPED, 0.0))
+    db.loop.published.publish()
+    sensors.run(1)
+    compact(db, 1, RESTING_SEGMENTS)
+    assert db.ledger.log_merges.counts() == {sensors.stream.id: 1}
+    sensors.check(db)
+
+
+def test_what_still_reads_merged_segments_is_counted_and_a_read_that_ended_holds_nothing(
+    db: PureDatabase,
+) -> None:
+    sensors = Sensors(db)
+    sensors.run(4)
+    sensors.check(db)  # what these reads remember of corrections holds no file
+    end = Offset(max(sensors.states))
+    share = log_share(db.ledger, sensors.stream.id, Offset(0), end)
+    compact(db, 3, RESTING_SEGMENTS)
+    (held,) = db.compaction.logs.held_segments()
+    assert (held.relation, held.segments, held.reads) == (sensors.stream.id, 20, 1)
+    assert len(files(db)) == 2
+    assert share.rows == end
+    del share
+    gc.collect()
+    compact(db, 2, RESTING_SEGMENTS)
+    assert not db.compaction.logs.held_segments()
+    assert len(files(db)) == 1

@@ -15,6 +15,7 @@ from headrace.ledger.log import Logs
 from headrace.ledger.spines import Spines
 from headrace.ledger.transactions import Transactions
 from headrace.log import writer
+from headrace.log.large import LargeFile, plain_events
 from headrace.log.merging import Merged
 from headrace.runtime import log_merging
 from headrace.runtime.beside import SetSteps
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     import pytest
 
     from headrace.ledger import Segment
@@ -257,6 +259,10 @@ def _merged_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_merging, "merged", merged)
 
 
+def _without_corrections(file: LargeFile, _group: object) -> pa.Schema:
+    return plain_events(file.schema)
+
+
 DEFECTS: Final = (
     Defect(
         "a merged segment is named that is not synced",
@@ -272,6 +278,16 @@ DEFECTS: Final = (
         "changes are merged in another order",
         _merged_in_reverse,
         _history("disk", *_MERGED, Step("compact", {})),
+    ),
+    Defect(
+        "corrections that were merged are taken for events",
+        _patched(LargeFile, "schema_of", _without_corrections),
+        _history(
+            "disk",
+            Step("change_events", {"number": 3}),
+            Step("change_events", {"number": 4}),
+            Step("compact", {}),
+        ),
     ),
     Defect(
         "a run is named that the store does not have",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from random import Random
 
-    from runtime.pure import Change
+    from runtime.pure import Change, EventChange
     from simulation.world import Process, World
 
     Drawn = Callable[[Random], Any]
@@ -283,6 +283,20 @@ def deliver(world: World) -> None:
 )
 def compact(world: World) -> None:
     world.db.compaction.run(TAIL)
+
+
+@rule(
+    6, ("put log", *COMMITTING), meanwhile=(*_TAKEN_OVER, "a_compaction"), number=below(1_000_000)
+)
+def change_events(world: World, number: int) -> None:
+    """Append events to the stream, or correct one of them, or void it."""
+    now = world.events_at(len(world.events))
+    if number % 3 == 0 or not now:
+        world.append_events([(None, number + i, 1) for i in range(1 + number % 2)])
+        return
+    event = sorted(now)[number % len(now)]
+    old: list[EventChange] = [(event, now[event], -1)]
+    world.append_events(old if number % 5 == 0 else [*old, (event, number, 1)])
 
 
 @rule(2, ())

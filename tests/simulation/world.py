@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headrace.catalog import RefreshKind, RefreshPolicy, Sink, Table, View
+from headrace.catalog import RefreshKind, RefreshPolicy, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.log import EmbeddedLog, LogShare
+from headrace.log import EmbeddedLog, Extent, InLedger, LogShare
 from headrace.log.segments import forget_segments
 from headrace.objects.bundles import bundle_of, object_of
 from headrace.runtime.beside import SetSteps
+from headrace.runtime.shares import events_in
 from headrace.spine import forget_runs, mounts
 from headrace.types import Epoch, Offset, rows_of
 from runtime.crashing import Crash, counted, table_after
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from headrace.runtime.deliveries import Delivery
     from headrace.runtime.fill import Fill
     from headrace.types import ArrangementId, RelationId
-    from runtime.pure import Change
+    from runtime.pure import Change, EventChange
 
 merge: Final = importlib.import_module("headrace.spine.merge")
 """The module: the package has a function of this name."""
@@ -187,7 +188,7 @@ class Site:
         table, other = db.create_table(), db.create_table("u")
         view = db.create_view("counts", table)
         made = {"t": table, "counts": view, "above": db.create_view("above", view)}
-        made |= {"u": other, "over_u": db.create_view("over_u", other)}
+        made |= {"s": db.create_stream(), "u": other, "over_u": db.create_view("over_u", other)}
         if shape == "full":
             late = made["late"] = db.create_view("late", table, MANUAL)
             made["later"] = db.create_view("later", late, MANUAL)
@@ -224,6 +225,8 @@ class World:
         self.machines = self.lives = 0
         self.mounted: list[Path] = []
         self.logs: dict[str, list[Change]] = {"t": [], "u": []}
+        self.events: list[EventChange] = []
+        """What has been written to the stream."""
         self.writing: list[tuple[str, Sequence[Change]]] = []
         self.outside = Outside()
         self.zombies: list[Process] = []
@@ -432,6 +435,28 @@ class World:
         finally:
             self.writing = [each for each in self.writing if each is not own]
 
+    def append_events(self, given: Sequence[EventChange]) -> None:
+        """Append events to the stream, or a correction of some; the model says what was written."""
+        before, stream = len(self.events), self.db.loop.catalog.by_id[self.ids["s"]]
+        assert isinstance(stream, Stream)
+        try:
+            self.db.append_events(stream, given)
+        finally:
+            written = self.log_end("s") - before
+            assert written in {0, len(given)}, "all of a write, or nothing"
+            self.events += given if written else []
+
+    def events_at(self, end: int) -> dict[int, int]:
+        """Return what the events are, by offset, at a position of the stream's log."""
+        found = dict[int, int]()
+        for at, (event, n, weight) in enumerate(self.events[:end]):
+            place = at if event is None else event
+            if weight > 0:
+                found[place] = n
+            else:
+                assert found.pop(place) == n
+        return found
+
     def _model_writes(self) -> bool:
         """Have the model say what has been written; return whether that is anything new.
 
@@ -597,6 +622,26 @@ class World:
         end = ledger.head.log_end(self.ids["t"])
         segments = ledger.log.segments(self.ids["t"], Offset(0), end)
         assert self._changes(LogShare(segments, Offset(0), end)) == self.log[:end], "the log"
+
+        self._check_events()
+
+    def _check_events(self) -> None:
+        """Demand that events are as their corrections leave them, also at an earlier position."""
+        ledger, stream = self.db.ledger, self.db.loop.catalog.by_id[self.ids["s"]]
+        assert isinstance(stream, Stream)
+        half = len(self.events) // 2
+        for end in {len(self.events), half - self._is_inserted(half)}:
+            extent = Extent.of(ledger, stream.id, Offset(0), Offset(end))
+            events = events_in(self.process.machine, stream, extent, InLedger(ledger))
+            wanted = self.events_at(end)
+            assert events.count() == len(wanted), "the number of events"
+            rows = [row for part in events.parts(["n", "__offset"]) for row in part.to_pylist()]
+            found = sorted((row["__offset"], row["n"]) for row in rows)
+            assert found == sorted(wanted.items()), "the events"
+
+    def _is_inserted(self, at: int) -> bool:
+        """Whether the change at an offset is in the place of what was retracted before."""
+        return at < len(self.events) and self.events[at][0] is not None and self.events[at][2] > 0
 
     def _changes(self, share: LogShare) -> list[Change]:
         read = EmbeddedLog().read(self.process.machine / "log", share, ROW, offsets=True)

@@ -17,9 +17,10 @@ from headrace.catalog import View
 from headrace.circuit.digest import digest
 from headrace.circuit.fingerprint import stamped
 from headrace.errors import Code, HeadraceError
-from headrace.log import AMENDED, open_segment
+from headrace.log import AMENDED, blocks
 from headrace.parts.written_rows import weighted
 from headrace.serving.python_values import python_rows
+from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.fill import Progress
 
+_READ_ROWS = 65_536
+"""So many changes before a correction, of its segment, are read with it."""
 _ATTEMPTS = 5
 """The number of rounds in which views that were created meanwhile are prepared."""
 
@@ -122,23 +125,30 @@ def amended_events(
     Rows are JSON text; the row after is None if the event was deleted. ``directory`` is that of the
     log.
     """
+    read, first = pa.table({}), Offset(0)  # the last part of the log that was read
     for record in ledger.log.corrections(stream.id, most):
         if most <= 0:
             return
-        if record.range.end <= ledger.head.starts[stream.id]:
+        place = record.range
+        if place.end <= ledger.head.starts[stream.id]:
             return
+        if not first <= place.first < place.end <= first + read.num_rows:
+            segments = ledger.log.segments(stream.id, place.first, place.end)
+            first = max(segments[0].range.first, min(place.first, Offset(place.end - _READ_ROWS)))
+            parts = blocks(directory, segments, first, place.end)
+            tables = [pa.Table.from_batches([each.read()]) for each in parts]
+            read = pa.concat_tables(tables, promote_options="default")
+        rows = read.slice(place.first - first, place.rows)
         events, shown = record.correction.events, min(record.correction.events, most)
         most -= shown
-        for segment in ledger.log.segments(stream.id, record.range.first, record.range.end):
-            rows = open_segment(directory, segment.file)
-            columns = [c for c in stream.schema.columns if c.stored_name in rows.schema.names]
-            offsets = rows[AMENDED].to_pylist()[:shown]
-            values = rows.select([c.stored_name for c in columns])
-            values = values.rename_columns([c.name for c in columns])
-            after = python_rows(values.slice(events, shown))
-            given = zip(offsets, python_rows(values.slice(0, shown)), strict=True)
-            for place, (offset, row) in enumerate(given):
-                yield record, offset, _json(row), _json(after[place]) if after else None
+        columns = [c for c in stream.schema.columns if c.stored_name in rows.schema.names]
+        offsets = rows[AMENDED].to_pylist()[:shown]
+        values = rows.select([c.stored_name for c in columns])
+        values = values.rename_columns([c.name for c in columns])
+        after = python_rows(values.slice(events, shown))
+        given = zip(offsets, python_rows(values.slice(0, shown)), strict=True)
+        for number, (offset, row) in enumerate(given):
+            yield record, offset, _json(row), _json(after[number]) if after else None
 
 
 def _json(row: dict[str, Any]) -> str:

@@ -10,13 +10,10 @@ from headrace.log.events import (
     Page,
     SegmentListing,
 )
-from headrace.log.large import APPENDED, LargeWriter, keeps
+from headrace.log.large import AMENDED, APPENDED, CORRECTION, WEIGHT, LargeWriter, keeps
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, checked_part, ids_of
 from headrace.log.segments import (
-    AMENDED,
-    CORRECTION,
-    WEIGHT,
     LargePart,
     LogBlock,
     appended_at,

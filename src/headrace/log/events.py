@@ -16,8 +16,8 @@ import pyarrow as pa
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.log.amended import superseded
 from headrace.log.bounds import Pruning
+from headrace.log.large import WEIGHT
 from headrace.log.reader import EmbeddedLog
-from headrace.log.segments import WEIGHT
 from headrace.log.share import Corrected, LogShare
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW, Restriction
@@ -25,6 +25,8 @@ from headrace.zset import EVERY_ROW, Restriction
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from headrace.ledger import Ledger, Segment
     from headrace.types import RelationId
@@ -69,9 +71,7 @@ class Extent:
     def of(cls, ledger: Ledger, relation: RelationId, first: Offset, end: Offset) -> Extent:
         """Return an extent with the corrections that the ledger has."""
         found = ledger.log.corrections_between(relation, first, end)
-        if found and found[-1].range.end > end:
-            raise HeadraceError(Code.INTERNAL, f"a correction would be read up to offset {end}")
-        return cls(relation, first, end, Corrected(first, found) if found else None)
+        return cls(relation, first, end, Corrected(first, end, found) if found else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,20 +219,19 @@ class Events:
     def count(self, restriction: Restriction = EVERY_ROW) -> int:
         """Return how many events meet a restriction.
 
-        Without one, only corrections are opened. With one, those segments are not opened whose
-        bounds say that none of their rows meets it, or all.
+        Without one, only segments with corrections are opened. With one, those are not opened for
+        rows whose bounds say that none of their rows meets it, or all.
         """
         if not restriction.tests:
-            return self._every()
+            return self._count(self.extent.first, self.extent.end)
         columns = {test.column for test in restriction.tests}
         sure = self._pruning(restriction) if columns <= self.present else None
         total = 0
         for block in self._blocks(restriction, _BLOCK_ROWS):
             rest = []
             for each in block:
-                known = each.segment.file.bounds
-                if sure is not None and self._is_plain(each) and sure.holds_all(known):
-                    total += each.rows
+                if sure is not None and sure.holds_all(each.segment.file.bounds):
+                    total += self._count(each.first, each.end)
                 else:
                     rest.append(each)
             total += sum(batch.num_rows for batch in self._batches(rest, (), restriction))
@@ -244,28 +243,12 @@ class Events:
 
     # -- the log -------------------------------------------------------------------------------
 
-    def _every(self) -> int:
-        """Return the number of events, from offsets and corrections."""
-        extent, corrected = self.extent, self.extent.corrected
+    def _count(self, first: Offset, end: Offset) -> int:
+        """Return how many events the changes ``[first, end)`` leave."""
+        corrected = self.extent.corrected
         if corrected is None:
-            return extent.end - extent.first
-        changes = sum(each.range.rows for each in corrected.segments)
-        amended = superseded(self.directory, corrected).offsets
-        replaced = int(np.count_nonzero(amended >= extent.first))
-        pieces = [_Piece(each, each.range.first, each.range.end) for each in corrected.segments]
-        present = sum(batch.num_rows for batch in self._batches(pieces, (), EVERY_ROW))
-        count: int = extent.end - extent.first - changes - replaced + present
-        return count
-
-    def _is_plain(self, piece: _Piece) -> bool:
-        """Whether all rows of a segment are events of the extent, which nothing amends."""
-        if piece.rows != piece.segment.range.rows:
-            return False
-        if self.extent.corrected is None:
-            return True
-        amended = superseded(self.directory, self.extent.corrected).offsets
-        low, high = np.searchsorted(amended, [piece.first, piece.end]).tolist()
-        return low == high and piece.segment not in self.extent.corrected.segments
+            return end - first
+        return superseded(self.directory, corrected).count(first, end)
 
     def _within(self, restriction: Restriction) -> tuple[list[_Piece], Extent, list[_Piece]]:
         """Return where events may be that meet tests of their offset.
@@ -280,14 +263,25 @@ class Events:
                 first = first if low is None else max(first, low.as_py())
                 end = end if high is None else min(end, high.as_py() + 1)
         end = max(first, end)
-        corrections = () if extent.corrected is None else extent.corrected.segments
-        before = (_Piece(s, s.range.first, Offset(min(s.range.end, first))) for s in corrections)
-        after = (_Piece(s, Offset(max(s.range.first, end)), s.range.end) for s in corrections)
+        places = np.empty(0, np.int64)
+        if extent.corrected is not None and (first, end) != (extent.first, extent.end):
+            amended = superseded(self.directory, extent.corrected)
+            places = amended.replacing(Offset(first), Offset(end))
         return (
-            [each for each in before if each.rows > 0],
+            list(self._around(places[places < first])),
             replace(extent, first=Offset(first), end=Offset(end)),
-            [each for each in after if each.rows > 0],
+            list(self._around(places[places >= end])),
         )
+
+    def _around(self, places: NDArray[np.int64]) -> Iterator[_Piece]:
+        """Yield pieces of segments with corrections that have all of some offsets, which ascend."""
+        corrected = self.extent.corrected
+        for segment in () if corrected is None else corrected.segments:
+            low, high = np.searchsorted(places, [segment.range.first, segment.range.end])
+            within = places[low:high]
+            apart = np.flatnonzero(np.diff(within) >= _BLOCK_ROWS) + 1
+            for some in np.split(within, apart) if len(within) else ():
+                yield _Piece(segment, Offset(int(some[0])), Offset(int(some[-1]) + 1))
 
     def _pruning(self, restriction: Restriction) -> Pruning:
         return Pruning.of(self._in_log(restriction))

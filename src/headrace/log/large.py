@@ -3,7 +3,8 @@
 A file has the changes in the order of their offsets, in row groups of at most :data:`GROUP_ROWS`.
 Its footer has the bytes, the checksum and the bounds of each row group, and the ledger has the
 checksum of the footer. So whoever reads a part verifies just that part and the footer. A
-further column says when each change was appended.
+further column says when each change was appended. Corrections of a stream's events are among the
+events: these have the weight 1 then, and NULL in the other columns of corrections.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".parquet"
 APPENDED: Final = "__appended"
 """The column of a large segment with the time at which a change was appended, in microseconds."""
+WEIGHT: Final = "__weight"
+AMENDED: Final = "__amended"
+"""In a correction of a stream's events: the offset of the event that a change amends."""
+CORRECTION: Final = "__correction"
+"""In a correction of a stream's events: a number that is greater in every later correction."""
+OF_CORRECTIONS: Final = (WEIGHT, AMENDED, CORRECTION)
+"""The columns that corrections of a stream's events have, beyond those of events."""
 GROUP_ROWS: Final = 65_536
 """The most rows of a row group."""
 GROUP_BYTES: Final = 1 << 25
@@ -73,7 +81,8 @@ def _encodings(schema: pa.Schema) -> _Encodings | None:
         return None
     leaves = [read.schema.column(at) for at in range(len(read.schema))]
     others = {each.path: "BYTE_STREAM_SPLIT" for each in leaves if each.physical_type in _FLOATS}
-    others[APPENDED] = "DELTA_BINARY_PACKED"
+    for name in {APPENDED, AMENDED, CORRECTION} & {*whole.names}:
+        others[name] = "DELTA_BINARY_PACKED"
     return _Encodings(tuple(leaf.path for leaf in leaves if leaf.path not in others), others)
 
 
@@ -93,6 +102,7 @@ class LargeWriter:
         if encodings is None:
             raise TypeError(f"Parquet does not keep the types of {schema}")
         self._directory = directory
+        self.schema = schema
         self._schema = _with_times(schema)
         self._path = directory / f"{uuid4().hex}{SUFFIX}"
         self._parts: list[pa.RecordBatch] = []
@@ -186,6 +196,8 @@ class LargeWriter:
                 "bytes": self._file.bytes - begins,
                 "checksum": self._file.part.hexdigest(),
                 "bounds": bounds_of(table),
+                "amends": AMENDED in table.schema.names
+                and table[AMENDED].null_count < table.num_rows,
             }
         )
         self._written += table.num_rows
@@ -226,6 +238,8 @@ class RowGroup:
     bytes: int
     checksum: str
     bounds: Mapping[str, Any]
+    amends: bool = False
+    """Whether any of its changes amends an earlier event of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +256,12 @@ class LargeFile:
     def rows(self) -> int:
         """The number of changes."""
         return self.groups[-1].end if self.groups else 0
+
+    def schema_of(self, group: RowGroup) -> pa.Schema:
+        """Return the schema of the changes in a row group: of plain events if it has just these."""
+        if group.amends or AMENDED not in self.schema.names:
+            return self.schema
+        return plain_events(self.schema)
 
     def overlapping(self, first: int, end: int) -> tuple[RowGroup, ...]:
         """Return the row groups with any of the rows ``[first, end)``, in order."""
@@ -327,10 +347,24 @@ def _read_footer(path: Path, segment: SegmentFile) -> LargeFile:
     ends = list(accumulate(counts))
     places = [0, *accumulate(each["bytes"] for each in known)]
     groups = tuple(
-        RowGroup(at, end - count, end, places[at], of["bytes"], of["checksum"], of["bounds"])
+        RowGroup(
+            at,
+            end - count,
+            end,
+            places[at],
+            of["bytes"],
+            of["checksum"],
+            of["bounds"],
+            of.get("amends", False),
+        )
         for at, (end, count, of) in enumerate(zip(ends, counts, known, strict=True))
     )
     return LargeFile(path, plain, groups, metadata)
+
+
+def plain_events(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a stream's events, of one that corrections have, too."""
+    return pa.schema([field for field in schema if field.name not in OF_CORRECTIONS])
 
 
 def _with_times(schema: pa.Schema) -> pa.Schema:

@@ -1,5 +1,8 @@
 """Merges consecutive segments of a log into large ones, with the same changes in the same order.
 
+Corrections of a stream's events are merged with the events around them: each change still says by
+itself which event it amends, and in which correction.
+
 A log begins as a *tail* of small segments, one for each landing. Once there are many, they become a
 large one. Large ones are merged again when enough of similar size follow each other, so that each
 row is written again only as often as its segment grows by the factor :data:`FANOUT`, and a long log
@@ -13,14 +16,22 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.log.large import APPENDED, LargeWriter, keeps
+import pyarrow as pa
+
+from headrace.log.large import (
+    AMENDED,
+    APPENDED,
+    OF_CORRECTIONS,
+    WEIGHT,
+    LargeWriter,
+    keeps,
+    plain_events,
+)
 from headrace.log.segments import blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from headrace.ledger import Segment, SegmentFile
 
@@ -132,6 +143,8 @@ def _divided(pieces: Sequence[Piece], stretch: Sequence[int]) -> Iterator[range]
 class Merged:
     """Consecutive segments with one schema, and the large one with their rows, which is on disk.
 
+    Corrections of a stream's events have that of the events.
+
     No file is written where nothing is gained by it: of a single segment, or of types that Parquet
     does not keep.
     """
@@ -141,17 +154,19 @@ class Merged:
 
 
 def merged(
-    directory: Path, segments: Iterable[Segment], pause: Callable[[], None] = lambda: None
+    directory: Path, segments: Sequence[Segment], pause: Callable[[], None] = lambda: None
 ) -> Iterator[Merged]:
     """Yield consecutive segments merged, in memory for a row group; ``pause`` is called often.
 
     Raises:
         HeadraceError: CORRUPT if a segment is damaged; UNAVAILABLE if the disk fails.
     """
+    corrections = any(each.amends for each in segments)
     opened = ((_schema(directory, each), each) for each in segments)
-    for schema, group in groupby(opened, itemgetter(0)):
+    for plain, group in groupby(opened, itemgetter(0)):
         those = map(itemgetter(1), group)
         start = [each for each in (next(those), next(those, None)) if each is not None]
+        schema = _with_corrections(plain) if corrections else plain
         alone = len(start) == 1 and (start[0].file.footer or start[0].range.rows < TAIL_SIZE)
         if alone or not keeps(schema):
             yield Merged((*start, *those), None)
@@ -167,11 +182,23 @@ def merged(
 
 
 def _schema(directory: Path, segment: Segment) -> pa.Schema:
+    """Return the schema of the changes of a segment; of corrections, that of the events."""
     first = next(blocks(directory, [segment], segment.range.first, segment.range.end))
-    return first.schema.remove_metadata()
+    schema = first.schema.remove_metadata()
+    return plain_events(schema) if AMENDED in schema.names else schema
+
+
+def _with_corrections(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*schema, *(pa.field(name, pa.int64()) for name in OF_CORRECTIONS)])
 
 
 def _write(writer: LargeWriter, directory: Path, segment: Segment) -> None:
     for block in blocks(directory, [segment], segment.range.first, segment.range.end):
-        whole = block.read([*block.schema.names, APPENDED])
-        writer.write(whole.select(block.schema.names), whole[APPENDED])
+        read = block.read([*block.schema.names, APPENDED])
+        nothing = pa.nulls(read.num_rows, pa.int64())
+        columns = {name: nothing for name in writer.schema.names if name in OF_CORRECTIONS}
+        if AMENDED in columns:
+            columns[WEIGHT] = pa.repeat(pa.scalar(1, pa.int64()), read.num_rows)
+        columns |= dict(zip(read.schema.names, read.columns, strict=True))
+        rows = [columns[name] for name in writer.schema.names]
+        writer.write(pa.RecordBatch.from_arrays(rows, schema=writer.schema), read[APPENDED])

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from headrace.log.amended import superseded
 from headrace.log.bounds import read_bounds
-from headrace.log.segments import AMENDED, WEIGHT, blocks
+from headrace.log.large import AMENDED, WEIGHT
+from headrace.log.segments import blocks
 from headrace.types.earlier import filled
 from headrace.zset import EVERY_ROW
 
@@ -43,12 +44,12 @@ class EmbeddedLog:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
-        A stream's log stores no weights, because its rows are insertions, except in corrections:
-        their rows have weights and the offset of the event that they amend. ``columns`` have the
-        names under which the log stores them, and their present types: a column that was added
-        after a change was appended is NULL in it, or has the value that its field says, and one
-        whose type was narrower is cast. Rows that do not meet the restriction are left out. If the
-        share is read as corrected, superseded changes are left out too.
+        A stream's log stores no weights, because its rows are insertions, except where there are
+        corrections: their rows have weights and the offset of the event that they amend.
+        ``columns`` have the names under which the log stores them, and their present types: a
+        column that was added after a change was appended is NULL in it, or has the value that its
+        field says, and one whose type was narrower is cast. Rows that do not meet the restriction
+        are left out. If the share is read as corrected, superseded changes are left out too.
 
         Of large segments, only the row groups with such rows are read, and only the columns: first
         those of the restriction, and the others if any row meets it. With ``newest_first``, the
@@ -126,7 +127,7 @@ class _Read:
         if self.offsets:
             places = np.arange(block.first, block.end, dtype=np.int64)
             own = pa.array(places if kept is None else places[kept])
-            found.append(arrays.get(AMENDED, own))
+            found.append(pc.coalesce(arrays[AMENDED], own) if AMENDED in arrays else own)
         labels = [*self.columns.names, WEIGHT, *(["__offset"] if self.offsets else [])]
         return pa.RecordBatch.from_arrays(found, names=labels)
 
@@ -154,7 +155,8 @@ def _amends_kept(rows: pa.RecordBatch, since: Offset) -> Bools | None:
     """Return a mask of the changes whose events are retained; None if all are."""
     if not since or AMENDED not in rows.schema.names:
         return None
-    found: Bools = pc.greater_equal(rows[AMENDED], since).to_numpy(zero_copy_only=False)
+    retained = pc.fill_null(pc.greater_equal(rows[AMENDED], since), fill_value=True)
+    found: Bools = retained.to_numpy(zero_copy_only=False)
     return found
 
 

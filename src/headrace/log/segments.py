@@ -1,8 +1,8 @@
 """Reading segments of the embedded log: immutable Arrow IPC files, parts of files, Parquet files.
 
-A table's segment has :data:`WEIGHT` as its last column: +1 for an insert or upsert, -1 for a
-delete. :mod:`headrace.log.writer` writes them, and :mod:`headrace.log.large` those that they are
-merged into.
+A table's segment has :data:`~headrace.log.large.WEIGHT` as its last column: +1 for an insert or
+upsert, -1 for a delete. :mod:`headrace.log.writer` writes them, and :mod:`headrace.log.large` those
+that they are merged into.
 """
 
 from __future__ import annotations
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WEIGHT: Final = "__weight"
-AMENDED: Final = "__amended"
-"""In a correction of a stream's events: the offset of the event that a change amends."""
-CORRECTION: Final = "__correction"
-"""In a correction of a stream's events: a number that is greater in every later correction."""
 _SECOND: Final = 1_000_000
 _HASHED_AT_ONCE: Final = 16 << 20
 
@@ -72,9 +67,10 @@ _written = _Written()
 class LogBlock:
     """Consecutive changes of a log, at most 65,536 of one segment, not read yet.
 
-    ``first`` is the offset of the first one. ``schema`` is that of the segment; beyond it, the
-    column :data:`APPENDED` can be read. ``bounds`` are those of its columns
-    (:mod:`headrace.log.bounds`), as far as they are known without reading.
+    ``first`` is the offset of the first one. ``schema`` is that of the segment, or of plain events
+    if none of them is of a correction; beyond it, the column :data:`APPENDED` can be read.
+    ``bounds`` are those of its columns (:mod:`headrace.log.bounds`), as far as they are known
+    without reading.
     """
 
     first: Offset
@@ -310,7 +306,8 @@ def _blocks(directory: Path, segment: Segment, first: Offset, end: Offset) -> It
     for group in file.overlapping(first - begins, end - begins):
         low, high = max(first - begins, group.first), min(end - begins, group.end)
         read = partial(_read_rows, file, group, low, high)
-        yield LogBlock(Offset(begins + low), high - low, file.schema, group.bounds, read)
+        schema = file.schema_of(group)
+        yield LogBlock(Offset(begins + low), high - low, schema, group.bounds, read)
 
 
 def _columns(rows: pa.RecordBatch, appended: int, names: Sequence[str]) -> pa.RecordBatch:

@@ -18,9 +18,13 @@ _BEGINNING: Final = Offset(0)
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """The corrections in a log range from ``first`` on; each segment is one."""
+    """The corrections in a log range ``[first, end)``, and the segments that have them.
+
+    A small segment is one correction; a large one may have many, and events between them.
+    """
 
     first: Offset
+    end: Offset
     segments: tuple[Segment, ...]
 
 
@@ -107,10 +111,7 @@ class LogShare:
         """Return the share without the changes that its own corrections supersede.
 
         The sum is the same, also over its parts together, but an event whose correction is in the
-        share is read only in its corrected form.
+        share is read only in its corrected form. A part of a correction supersedes nothing.
         """
         own = tuple(s for s in self.segments if s.amends)
-        whole = all(s.range.first >= self.first and s.range.end <= self.end for s in own)
-        if not own or not whole:  # a part of a correction does not say what it supersedes
-            return self
-        return replace(self, corrected=Corrected(self.first, own))
+        return replace(self, corrected=Corrected(self.first, self.end, own)) if own else self

@@ -1,17 +1,18 @@
 """Merging of logs: many small segments become few large ones, concurrently with all else.
 
 A merge reads and writes files, and then exchanges the segments in one transaction of the ledger. It
-changes nothing that can be read. Only what epochs have read is merged: they read what was appended
-together in one epoch, which a merged segment does not say. Others read by offsets. The files of
-former segments are held for readers that may have been given them: for all states that were
-published by the exchange, and all segments that were read of the ledger.
+changes nothing that can be read. What epochs are to read is not merged before: they read what was
+appended together in one epoch, which a merged segment does not say. Others read by offsets. The
+files of former segments are held for readers that may have been given them: for all states that
+were published by the exchange, and all segments that were read of the ledger.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
@@ -46,9 +47,25 @@ RESTING_SEGMENTS: Final = 16
 class _Replaced:
     """What may still read segments that were merged, and the hold of their files."""
 
+    relation: RelationId
+    segments: int
+    since: float
     states: WeakSet[Published]
     holds: WeakSet[ReadHold]
     hold: Hold
+
+
+class HeldSegments(NamedTuple):
+    """Merged segments of a log whose files stay, since so many states or reads may need them.
+
+    ``since`` is in Unix seconds.
+    """
+
+    relation: RelationId
+    segments: int
+    since: float
+    states: int
+    reads: int
 
 
 @dataclass(slots=True)
@@ -112,6 +129,15 @@ class LogMerging:
                 self.held.let_go(each.hold)
         self._replaced = left
 
+    def held_segments(self) -> list[HeldSegments]:
+        """Return what is left of each merge, the oldest first."""
+        return [
+            HeldSegments(
+                each.relation, each.segments, each.since, len(each.states), len(each.holds)
+            )
+            for each in list(self._replaced)
+        ]
+
     def _merge(self, relation: RelationId, pause: Callable[[], None], tail: int) -> int:
         """Merge the groups of a log that are due; return how many segments were replaced."""
         first, _ = self._done.get(relation, _NOTHING)
@@ -150,12 +176,14 @@ class LogMerging:
         return count
 
     def _limit(self, relation: RelationId) -> Offset:
-        """Return the offset up to which segments are merged: as far as epochs have read them."""
+        """Return the offset up to which segments are merged: as far as epochs have read them.
+
+        That is all of a log which epochs do not read, as of a stream whose views have stopped: they
+        are filled anew.
+        """
         head = self.loop.ledger.head
-        stored = any(each.owner == relation for each in head.arrangements.values())
-        return (
-            head.position(relation) if stored or head.is_live(relation) else head.log_end(relation)
-        )
+        reads = relation in self.loop.published.current.maintained
+        return head.position(relation) if reads else head.log_end(relation)
 
     def _pieces(self, relation: RelationId, known: Sequence[LoggedSegment]) -> list[Piece]:
         left, apart = self._left.get(relation, set()), self._apart.get(relation, set())
@@ -163,7 +191,7 @@ class LogMerging:
         found, alone = [], False
         for (segment, _, _), span in zip(known, spans, strict=True):
             first, before = segment.range.first, alone
-            alone = segment.amends or first in left
+            alone = first in left
             found.append(Piece.of(segment.file, span, apart=before or alone or first in apart))
         return found
 
@@ -208,6 +236,15 @@ class LogMerging:
         names = frozenset(each.file.name for each in found.segments)
         hold = self.held.keep(Files(segments=names))
         log = loop.ledger.log
-        self._replaced.append(_Replaced(loop.published.alive(), log.holds.alive(), hold))
+        self._replaced.append(
+            _Replaced(
+                those[0].segment.relation,
+                len(found.segments),
+                time.time(),
+                loop.published.alive(),
+                log.holds.alive(),
+                hold,
+            )
+        )
         loop.fault("log exchanged")
         return True

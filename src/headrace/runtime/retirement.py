@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import Stream, View
 from headrace.errors import Code, HeadraceError
-from headrace.log import AMENDED, bounds_of, merged_bounds, open_segment
+from headrace.log import AMENDED, blocks, bounds_of, merged_bounds
 from headrace.runtime.dirty import RECOMPUTED
 
 if TYPE_CHECKING:
@@ -186,14 +187,14 @@ def known_of(ledger: Ledger, directory: Path, stream: Stream) -> Retired | None:
     retired = ledger.log.retired(stream.id)
     if retired is None or not stream.corrected:
         return retired
-    bounds = retired.bounds
-    for record in ledger.log.corrections(stream.id, _EVERY):
-        if record.range.end <= retired.start:
-            break
-        for segment in ledger.log.segments(stream.id, record.range.first, record.range.end):
-            rows = open_segment(directory, segment.file)
-            if pc.min(rows[AMENDED]).as_py() < retired.start:
-                bounds = merged_bounds(bounds, bounds_of(rows))
+    bounds, end = retired.bounds, ledger.head.log_end(stream.id)
+    for segment in ledger.log.corrections_between(stream.id, retired.start, end):
+        first = max(segment.range.first, retired.start)
+        for block in blocks(directory, [segment], first, segment.range.end):
+            if AMENDED in block.schema.names:
+                rows = pa.Table.from_batches([block.read()])
+                gone = rows.filter(pc.less(rows[AMENDED], retired.start))
+                bounds = merged_bounds(bounds, bounds_of(gone)) if gone.num_rows else bounds
     return replace(retired, bounds=bounds)
 
 

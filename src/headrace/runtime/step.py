@@ -239,7 +239,9 @@ def _share_of_json(value: Any) -> Share:
         return RowsShare(layout, _runs(value["runs"]), value["low"], value["high"])
     log = value["log"]
     amended = log["corrected"]
-    corrected = amended and Corrected(amended["first"], _segments(amended["segments"]))
+    corrected = amended and Corrected(
+        amended["first"], amended["end"], _segments(amended["segments"])
+    )
     segments, sparse = _segments(log["segments"]), log["sparse"]
     return LogShare(segments, log["first"], log["end"], log["since"], corrected, sparse)
 

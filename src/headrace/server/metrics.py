@@ -301,6 +301,21 @@ class _State(Collector):
             refused.add_metric(name, delivery.refused)
         yield from (epochs, rows, seconds, done, total, failing, refused)
 
+    def _held_segments(self, relations: list[Relation]) -> Iterator[Metric]:
+        count = _by(
+            "headrace_log_held_segments",
+            "Merged segments of a log whose files queries may still read.",
+            "relation",
+        )
+        seconds = _by("headrace_log_held_seconds", "For how long the first has been.", "relation")
+        held = self.reader.pump.compaction.logs.held_segments()
+        for relation in relations:
+            own = [each for each in held if each.relation == relation.id]
+            if own:
+                count.add_metric([relation.name], sum(each.segments for each in own))
+                seconds.add_metric([relation.name], time.time() - own[0].since)
+        yield from (count, seconds)
+
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
         reader = self.reader
         end = _by("headrace_log_end", "Changes ever appended to a log.", "relation")
@@ -325,7 +340,7 @@ class _State(Collector):
             feed = self.sources.feeds.by_relation.get(relation.id)
             if feed is not None and feed.behind is not None:
                 behind.add_metric([relation.name], feed.behind)
-        yield from (end, start, kept, segments)
+        yield from (end, start, kept, segments, *self._held_segments(relations))
         yield GaugeMetricFamily(
             "headrace_dead_bytes",
             "Bytes of runs that nothing reads, in files that have others.",
