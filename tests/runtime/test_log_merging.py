@@ -45,6 +45,7 @@ from headrace.log.merging import TAIL_SEGMENTS
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.dirty import STOPPED
 from headrace.runtime.log_merging import RESTING_SEGMENTS
+from headrace.runtime.published import STOPPED
 from headrace.runtime.shares import events_in, log_share, whole_log
 from headrace.types import BuildId, Column, Offset, Schema, rows_of
 from runtime.crashing import Crash, Faults
