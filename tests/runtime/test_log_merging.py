@@ -574,7 +574,7 @@ def test_a_stream_is_merged_to_its_end_once_its_only_view_has_stopped(db: PureDa
     assert db.ledger.log_merges.counts() == {sensors.stream.id: 20}, "epochs are to read them"
     db.ledger.dirty.mark(Dirty(view.id, STOPPED, 0.0))
     db.loop.published.publish()
-    sensors.run(1)
+    sensors.run(2)
     compact(db, 1, RESTING_SEGMENTS)
     assert db.ledger.log_merges.counts() == {sensors.stream.id: 1}
     sensors.check(db)

@@ -109,9 +109,9 @@ class LogMerging:
                 count += found
                 if self.loop.closing.is_set():
                     return count
-            if count == before and tail == TAIL_SEGMENTS:
+            if count == before:
                 # Epochs have not read enough of it yet.
-                self.loop.ledger.log.landed.add(relation, TAIL_SEGMENTS // 2)
+                self.loop.ledger.log.landed.add(relation, tail // 2)
         return count
 
     def release(self) -> None:
