@@ -179,7 +179,7 @@ class LogMerging:
         """Return the offset up to which segments are merged: as far as epochs have read them.
 
         That is all of a log which epochs do not read, as of a stream whose views have stopped: they
-        are filled anew.
+        are filled again.
         """
         head = self.loop.ledger.head
         reads = relation in self.loop.published.current.maintained
