@@ -43,7 +43,6 @@ from headrace.log import (
 )
 from headrace.log.merging import TAIL_SEGMENTS
 from headrace.runtime.compaction import Compaction
-from headrace.runtime.dirty import STOPPED
 from headrace.runtime.log_merging import RESTING_SEGMENTS
 from headrace.runtime.published import STOPPED
 from headrace.runtime.shares import events_in, log_share, whole_log
