@@ -42,6 +42,7 @@ from headrace.log import (
     read_range,
 )
 from headrace.log.merging import TAIL_SEGMENTS
+from headrace.runtime import log_merging
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.log_merging import RESTING_SEGMENTS
 from headrace.runtime.published import STOPPED
@@ -273,6 +274,25 @@ def test_what_a_merge_looks_at_does_not_grow_with_the_log(
     assert len(set(read)) == 1
     assert db.ledger.log_merges.counts()[table.id] >= 5 * TAIL_SEGMENTS // 64
     assert len(rows_of_log(db, share_of(db, table))) == 5 * TAIL_SEGMENTS
+
+
+def test_a_long_tail_is_merged_in_parts(db: PureDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_merging, "_AT_ONCE", 300)
+    segments, looked = LogMerges.segments, list[int]()
+
+    def counted(self: LogMerges, *given: Any) -> Any:
+        found = segments(self, *given)
+        looked.append(len(found))
+        return found
+
+    monkeypatch.setattr(LogMerges, "segments", counted)
+    table = db.create_table()
+    land(db, table, 0, 4 * TAIL_SEGMENTS)
+    before = rows_of_log(db, share_of(db, table))
+    db.compaction.run()
+    assert max(looked) <= 300
+    assert rows_of_log(db, share_of(db, table)) == before
+    assert len(share_of(db, table).segments) <= TAIL_SEGMENTS
 
 
 def test_a_share_says_nothing_of_holds_to_other_processes(db: PureDatabase) -> None:

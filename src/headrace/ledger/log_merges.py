@@ -83,9 +83,12 @@ class LogMerges:
             return {RelationId(id_): count for id_, count in connection.execute(query)}
 
     def segments(
-        self, relation: RelationId, first: Offset, end: Offset
+        self, relation: RelationId, first: Offset, end: Offset, most: int | None = None
     ) -> tuple[LoggedSegment, ...]:
-        """Return the segments of a log in the offsets ``[first, end)``, as far as they are kept."""
+        """Return the segments of a log in the offsets ``[first, end)``, as far as they are kept.
+
+        They are all, or the first ones.
+        """
         table, logs = schema.segments.c, schema.logs.c
         corrections = schema.corrections.c
         last = table.first_offset + table.rows
@@ -104,6 +107,7 @@ class LogMerges:
                 last > logs.since,
             )
             .order_by(table.first_offset)
+            .limit(most)
         )
         with self._transactions.reading() as connection:
             return tuple(_logged(row) for row in connection.execute(query))

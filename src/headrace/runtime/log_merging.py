@@ -38,6 +38,8 @@ _log: Final = logging.getLogger(__name__)
 
 _SPANS: Final = 10
 """The segments of a log with retention have events of about so many parts of it, at least."""
+_AT_ONCE: Final = 16_384
+"""About so many segments of a log are looked at together, however many wait to be merged."""
 _NOTHING: Final = (Offset(0), 0)
 RESTING_SEGMENTS: Final = 16
 """So many landings are merged of a log to which nothing is appended for a while."""
@@ -140,12 +142,9 @@ class LogMerging:
 
     def _merge(self, relation: RelationId, pause: Callable[[], None], tail: int) -> int:
         """Merge the groups of a log that are due; return how many segments were replaced."""
-        first, _ = self._done.get(relation, _NOTHING)
-        known = self.loop.ledger.log_merges.segments(relation, first, self._limit(relation))
-        pieces = self._pieces(relation, known)
-        passed = self._pass_over(relation, known, pieces)
-        known, pieces, count = known[passed:], pieces[passed:], 0
-        for group in due(pieces, tail):
+        known, groups = self._due(relation, tail)
+        count = 0
+        for group in groups:
             those = known[group.start : group.stop]
             segments = [each.segment for each in those]
             for found in merged(self.loop.directory / "log", segments, pause):
@@ -158,6 +157,21 @@ class LogMerging:
                 if those:
                     self._apart.setdefault(relation, set()).add(those[0].segment.range.first)
         return count
+
+    def _due(
+        self, relation: RelationId, tail: int
+    ) -> tuple[tuple[LoggedSegment, ...], list[range]]:
+        """Return some segments of a log, and which of them are to be merged; none if none is."""
+        most, end = _AT_ONCE, self._limit(relation)
+        while True:
+            first, _ = self._done.get(relation, _NOTHING)
+            known = self.loop.ledger.log_merges.segments(relation, first, end, most)
+            pieces = self._pieces(relation, known)
+            passed = self._pass_over(relation, known, pieces)
+            groups = due(pieces[passed:], tail)
+            if groups or len(known) < most:
+                return known[passed:], groups
+            most *= 1 if passed else 2
 
     def _pass_over(
         self, relation: RelationId, known: Sequence[LoggedSegment], pieces: Sequence[Piece]
