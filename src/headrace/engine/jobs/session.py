@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -210,7 +211,7 @@ def _launch(chosen: Mapping[str, str], log: IO[bytes]) -> None:
 
 
 def _quiet_at_the_end(updates: BaseServer) -> None:
-    """Print no error of the server of Spark's counters when the JVM ends.
+    """Print no error of PySpark's own connections when the JVM ends.
 
     Whoever ends a service ends all its processes at once, the JVM with the server. If it ends
     otherwise, what needs it says so.
@@ -222,6 +223,7 @@ def _quiet_at_the_end(updates: BaseServer) -> None:
             shown(request, client_address)
 
     updates.handle_error = handle_error  # type: ignore[method-assign]
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # whoever called is given the error
 
 
 def _start_workers(spark: SparkSession) -> None:
