@@ -205,8 +205,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "extremum: retracted values stay stored",
             _PARTS,
             "_first_values",
-            "return change, *(",
-            "return change.by_sign()[0], *(",
+            "return PartStep((change,),",
+            "return PartStep((change.by_sign()[0],),",
         ),
         Defect(
             "extremum: the second value in place of the first",
@@ -245,7 +245,7 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         Defect(
             "values: retracted ones stay",
             _PARTS,
-            "_counted",
+            "counted",
             "given.filter(weights != 0)",
             "given.filter(weights > 0)",
             keeps_groups=True,
