@@ -246,6 +246,22 @@ def steady(found: dict[str, Any]) -> Iterator[Table]:
     table.add_row("age p50, p99 (ms)", f"{age['p50_ms']:.0f}, {age['p99_ms']:.0f}")
     table.add_row("statements at rest", str(found["idle_statements"]))
     yield table
+    yield _on_disk(found)
+    if found["places"]:
+        yield _of_profiles({"an epoch of a few events": found["places"]})
+
+
+def disk(found: dict[str, Any]) -> Iterator[Table]:
+    """Return a table of what many small landings leave on disk."""
+    table = _table("Many small landings", ["events", "landings", "seconds", "epochs", "MB at rest"])
+    size = sum(each["bytes"] for each in found["rested"].values())
+    counts = (f"{found[name]:,.0f}" for name in ("events", "landings", "landed_s", "epochs"))
+    table.add_row(*counts, f"{size / 1e6:.1f}")
+    yield table
+    yield _on_disk(found)
+
+
+def _on_disk(found: dict[str, Any]) -> Table:
     table = _table(
         f"Bytes on disk for each of {found['input_bytes']:,} bytes of JSON;"
         f" {found['live']['runs']} live runs of {found['live']['bytes']:,} bytes",
@@ -255,9 +271,7 @@ def steady(found: dict[str, Any]) -> Iterator[Table]:
     for part in every:
         table.add_row(part, *_of_disk(found, [part]))
     table.add_row("all", *_of_disk(found, every), style="bold")
-    yield table
-    if found["places"]:
-        yield _of_profiles({"an epoch of a few events": found["places"]})
+    return table
 
 
 def _of_disk(found: dict[str, Any], parts: Sequence[str]) -> tuple[str, ...]:

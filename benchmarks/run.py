@@ -64,6 +64,7 @@ PARTS = (
     "operators",
     "epochs",
     "steady",
+    "disk",
     "streams",
     "commands",
     "tpch",
@@ -97,7 +98,7 @@ _QUERY_RUNS = 3
     "--query", "chosen", multiple=True, metavar="Q01", help="A query of TPC-H, in place of all."
 )
 @click.option("--rate", default=30.0, show_default=True, help="Events a second of steady.")
-@click.option("--landings", default=20_000, show_default=True, help="Landings of streams.")
+@click.option("--landings", default=29_000, show_default=True, help="Of streams and disk.")
 @click.option("--quick", is_flag=True, help="Fewer views and samples of epochs and tpch.")
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
@@ -134,7 +135,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     checkout. With --only epochs, small epochs in this process beside the same as Spark jobs. With
     --only tpch, TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With
     --only steady, what an event of a small steady stream costs, and what it leaves on disk. With
-    --only streams, reads of a stream of landings of one event, beside the same as Spark jobs. With
+    --only disk, what many small landings leave there, with views over them. With --only streams,
+    reads of a stream of landings of one event, beside the same as Spark jobs. With
     --only commands, what commands cost that run once. With --only cluster, fills and epochs on a
     cluster of Spark, with the requests to the store and their price.
     """
@@ -255,6 +257,10 @@ def _of_repair(
 ) -> dict[str, Any]:
     """Run the parts about long logs: how they are read, and how views catch up with them."""
     found: dict[str, Any] = {}
+    if "disk" in parts:
+        found["disk"] = _apart(steady.landed, DATA, landings)
+        for table in report.disk(found["disk"]):
+            console.print(table)
     if "streams" in parts:
         found["streams"] = _apart(streams.measure, DATA, landings)
         for table in report.streams(found["streams"]):

@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -50,6 +50,10 @@ _WARM_SECONDS = 3.0
 _IDLE_SECONDS = 20.0
 _PROFILED = 40
 _EVENTS_OF_AN_EPOCH = 3
+_EVENTS = 2
+"""The events of a landing where only the disk is looked at."""
+_RATE = 16.0
+_START = datetime(2026, 1, 1, tzinfo=UTC)
 _PLACES = {
     "headrace-epochs": "epochs",
     "headrace-compaction": "compaction",
@@ -178,8 +182,8 @@ class Stream:
     """The processor time of the thread that has sent them, which ends with the last one."""
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
-    def event(self) -> dict[str, Any]:
-        """Return the next event."""
+    def event(self, at: datetime | None = None) -> dict[str, Any]:
+        """Return the next event, which happens now or at another time."""
         self.sent += 1
         row = {
             "id": self.sent,
@@ -187,7 +191,7 @@ class Stream:
             "zone": int(self.random.integers(_ZONES)),
             "fare": round(float(self.random.random()) * 50, 2),
             "note": f"note {self.random.integers(1000)}",
-            "at": datetime.now(UTC),
+            "at": at or datetime.now(UTC),
         }
         self.bytes += len(json.dumps(row, default=str)) + 1
         return row
@@ -284,6 +288,34 @@ def measure(directory: Path, size: Size) -> dict[str, Any]:
         "live": {"runs": len(live), "bytes": sum(run.file.bytes for run in live)},
         "places": places,
     }
+
+
+def landed(directory: Path, landings: int) -> dict[str, Any]:
+    """Return what is on disk after many small landings, at once and after a rest.
+
+    They arrive as fast as they are taken; the events happen at a steady rate.
+    """
+    with _opened(directory, continuous=True) as db:
+        stream, session, begun = Stream(db), db.session(), time.monotonic()
+        for _ in range(landings):
+            times = (_START + timedelta(seconds=(stream.sent + n) / _RATE) for n in range(_EVENTS))
+            session.insert("rides", [stream.event(at) for at in times])
+        taken = time.monotonic() - begun
+        db.flush()
+        made = on_disk(db.directory)
+        time.sleep(Size(_RATE, 0.0).rest)
+        head = db.parts.ledger.head
+        live = [run for runs in head.next_spines.values() for run in runs]
+        return {
+            "landings": landings,
+            "events": stream.sent,
+            "landed_s": taken,
+            "epochs": head.epoch,
+            "input_bytes": stream.bytes,
+            "made": made,
+            "rested": on_disk(db.directory),
+            "live": {"runs": len(live), "bytes": sum(run.file.bytes for run in live)},
+        }
 
 
 def _each(used: dict[str, float], number: float) -> dict[str, float]:

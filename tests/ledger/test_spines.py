@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, Mode, NewObject, RunKind
+from headrace.ledger.heads import MOST_RECENT
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, Epoch
 from ledger.building import merge, relation, run, segment, step
@@ -55,6 +56,36 @@ def test_runs_that_cancel_out_are_merged_into_none(ledger: Ledger, three: list[s
     ledger.spines.compact([merge(OWN, tuple(three), None)])
     assert names(ledger) == []
     assert names(ledger, 4) == three
+
+
+def test_the_deltas_of_the_last_epochs_are_known_without_a_query(
+    ledger: Ledger, address: str | Path, three: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = relation(ledger, "other")
+    ledger.commit(EpochCommit(Epoch(4), "other", created=(other,)))
+    ledger.spines.compact([merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([merge(OWN, ("c",), None)])
+    step(ledger, run(OWN, "e"), run(other.arrangements[0].id, "d"), run(OWN, "a2"))
+    ranges = [(Epoch(after), Epoch(upto)) for upto in range(1, 7) for after in range(1, upto + 1)]
+    with Ledger.open(address, Mode.READ) as reader:
+        stored = {each: reader.spines.delta_runs(OWN, *each) for each in ranges}
+        counted = {each: reader.spines.delta_rows(OWN, *each) for each in ranges}
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger._transactions, "reading", pytest.fail)
+        for each, runs in stored.items():
+            found = ledger.spines.delta_runs(OWN, *each)
+            assert [(r.file, r.added, r.kind) for r in found] == [
+                (r.file, r.added, r.kind) for r in runs
+            ]
+            assert ledger.spines.delta_rows(OWN, *each) == counted[each]
+    assert [r.file.pack for r in stored[Epoch(1), Epoch(6)]] == [*three, "a2", "e"]
+    ledger.spines.advance_since({OWN: Epoch(3)})
+    with pytest.raises(HeadraceError, match="can no longer be read"):
+        ledger.spines.delta_runs(OWN, Epoch(2), Epoch(6))
+    for _ in range(MOST_RECENT):
+        step(ledger)
+    assert len(ledger.head.recent) == MOST_RECENT
+    assert ledger.spines.delta_runs(OWN, Epoch(3), Epoch(6)) == stored[Epoch(3), Epoch(6)]
 
 
 def test_an_arrangement_that_gets_another_layout_keeps_its_runs(

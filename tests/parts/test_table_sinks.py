@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from pyspark.sql.types import LongType
+from sqlalchemy import event
 
 from headrace.catalog import Declaration, Stream
-from headrace.ledger import NewObject, ProducerPosition
+from headrace.errors import HeadraceError
+from headrace.ledger import EpochCommit, NewObject, ProducerPosition
 from headrace.log import Append, Appender, read_range
 from headrace.parts.admission import Admission
 from headrace.parts.destinations import TableWriter
@@ -278,3 +281,62 @@ _NONE = Offset(0)
 
 def _all(copied: Copied) -> tuple[Offset, Offset]:
     return _NONE, copied.db.ledger.head.log_end(copied.target.id)
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """What the ledger executes, by the first two words of each statement."""
+    found: list[str] = []
+
+    def connected(connection: Any, _record: object) -> None:
+        connection.set_trace_callback(lambda text: found.append(" ".join(text.split()[:2])))
+
+    event.listen(sa.pool.Pool, "connect", connected)
+    yield found
+    event.remove(sa.pool.Pool, "connect", connected)
+
+
+def test_a_landing_and_a_delivery_are_one_transaction_each_of_few_statements(
+    tmp_path: Path, statements: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: list[int] = []
+    copied = Copied.opened(tmp_path)
+    for k in range(2):
+        copied.change([(k, k, 1)])
+        copied.delivery.advance()
+    monkeypatch.setattr("os.fdatasync", syncs.append)
+    statements.clear()
+    copied.db.append(copied.table, [(3, 3, 1)])
+    beginning = ["BEGIN IMMEDIATE", "SELECT fence.token"]
+    assert statements == [*beginning, "INSERT INTO", "UPDATE logs", "COMMIT"]
+    assert len(syncs) == 1, "of the segment; the ledger has its own"
+    copied.db.loop.advance()
+    statements.clear()
+    syncs.clear()
+    assert copied.delivery.advance()
+    assert Counter(statements) == Counter(
+        [
+            *beginning,
+            *("SELECT producers.sequence", "UPDATE producers", "UPDATE deliveries"),
+            *("INSERT INTO", "UPDATE logs", "COMMIT"),
+        ]
+    )
+    assert len(syncs) == 1
+    assert copied.db.ledger.deliveries.all()[copied.sink.id] == copied.delivery.record
+    statements.clear()
+    assert not copied.delivery.advance()
+    assert not statements
+    while copied.db.loop.pending():
+        copied.db.loop.advance()
+    assert copied.db.rows(copied.target.id) == copied.db.rows(copied.view.id)
+
+
+def test_a_sink_that_was_dropped_meanwhile_appends_nothing(tmp_path: Path) -> None:
+    copied = Copied.opened(tmp_path)
+    copied.change([(1, 1, 1)])
+    end = copied.db.ledger.head.log_end(copied.target.id)
+    head = copied.db.ledger.head
+    copied.db.ledger.commit(EpochCommit(head.epoch, "drop", dropped=(copied.sink.id,)))
+    with pytest.raises(HeadraceError, match="was dropped"):
+        copied.delivery.advance()
+    assert copied.db.ledger.head.log_end(copied.target.id) == end

@@ -27,6 +27,7 @@ from headrace.ledger import (
     OffsetRange,
     Segment,
 )
+from headrace.ledger.files import NamedFiles
 from headrace.ledger.log_merges import LogMerges
 from headrace.log import (
     Append,
@@ -52,7 +53,7 @@ from runtime.crashing import Crash, Faults
 from runtime.pure import ROW, TABLE, PureDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
     from headrace.catalog import Table
@@ -293,6 +294,120 @@ def test_a_long_tail_is_merged_in_parts(db: PureDatabase, monkeypatch: pytest.Mo
     assert max(looked) <= 300
     assert rows_of_log(db, share_of(db, table)) == before
     assert len(share_of(db, table).segments) <= TAIL_SEGMENTS
+
+
+def landed_beside(db: PureDatabase) -> tuple[Table, Table]:
+    """Create a log with one landing among many of another, in one file, and merge the latter."""
+    slow, busy = db.create_table("slow"), db.create_table("busy")
+    land(db, slow, 0, 1)
+    land(db, busy, 0, RESTING_SEGMENTS)
+    db.append(slow, [(7, 7, 1)])  # which no epoch has read
+    return slow, busy
+
+
+@pytest.fixture
+def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have files left however few bytes in them are not needed."""
+    monkeypatch.setattr(log_merging, "_DEAD_AT_REST", 1)
+
+
+@pytest.mark.usefixtures("leaving")
+def test_one_landing_of_a_log_does_not_keep_the_bytes_of_all_that_landed_beside_it(
+    db: PureDatabase,
+) -> None:
+    slow, busy = landed_beside(db)
+    (pack,) = files(db)
+    before = [rows_of_log(db, share_of(db, each)) for each in (slow, busy)]
+    times = [each.appended_at for each in share_of(db, slow).segments]
+    for _ in range(3):
+        db.compaction.run(RESTING_SEGMENTS)
+    assert pack not in files(db) | db.ledger.files.known().segments
+    assert len(files(db)) == 2
+    forget_segments()
+    assert [rows_of_log(db, share_of(db, each)) for each in (slow, busy)] == before
+    assert [each.appended_at for each in share_of(db, slow).segments] == times
+    assert db.loop.advance() is not None, "the epoch that reads the moved landing"
+    assert db.rows(slow.id) == Counter([(0, 0), (7, 7)])
+    left = files(db)
+    db.compaction.run(RESTING_SEGMENTS)
+    assert files(db) == left, "nothing is copied twice"
+    land(db, slow, 100, 1)
+    assert len(files(db)) == 3
+
+
+def test_landings_are_moved_while_others_arrive_out_of_files_that_were_merged(
+    db: PureDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_merging, "_DEAD_BYTES", 1)
+    slow, busy = db.create_table("slow"), db.create_table("busy")
+    land(db, slow, 0, 1)
+    (pack,) = files(db)
+    land(db, busy, 0, TAIL_SEGMENTS - 1)
+    compact(db, 2)
+    assert files(db) == {pack}
+    asked: list[set[str]] = []
+    uses = NamedFiles.log_uses
+
+    def noted(self: NamedFiles, among: Collection[str] | None = None) -> dict[str, int]:
+        asked.append(set(among or ()))
+        return uses(self, among)
+
+    monkeypatch.setattr(NamedFiles, "log_uses", noted)
+    land(db, busy, 1000, TAIL_SEGMENTS)
+    compact(db, 3)
+    assert pack not in files(db)
+    assert asked == [{pack}], "no other file is looked at, nor any again"
+    assert db.rows(slow.id) == Counter([(0, 0)])
+
+
+def test_a_landing_is_not_copied_for_a_few_bytes_beside_it(db: PureDatabase) -> None:
+    landed_beside(db)
+    (pack,) = files(db)
+    for _ in range(3):
+        db.compaction.run(RESTING_SEGMENTS)
+    assert pack in files(db)
+
+
+@pytest.mark.usefixtures("leaving")
+def test_a_reader_in_the_middle_reads_the_former_file_of_a_landing_that_was_moved(
+    db: PureDatabase,
+) -> None:
+    slow, _ = landed_beside(db)
+    share = share_of(db, slow)
+    before = rows_of_log(db, share)
+    for _ in range(3):
+        db.compaction.run(RESTING_SEGMENTS)
+    forget_segments()
+    assert rows_of_log(db, share) == before
+    assert len(files(db)) == 3
+    del share
+    gc.collect()
+    db.compaction.run(RESTING_SEGMENTS)
+    assert len(files(db)) == 2
+
+
+@pytest.mark.usefixtures("leaving")
+@pytest.mark.parametrize("stage", ["log copied", "segments moved"])
+def test_landings_that_are_moved_in_a_crash_are_in_one_file_or_the_other(
+    tmp_path: Path, stage: str
+) -> None:
+    faults = Faults()
+    db = PureDatabase(tmp_path, faults)
+    logs = landed_beside(db)
+    before = [rows_of_log(db, share_of(db, each)) for each in logs]
+    faults.stage = stage
+    with pytest.raises(Crash):
+        db.compaction.run(RESTING_SEGMENTS)
+    db.close()
+    forget_segments()
+    db = PureDatabase(tmp_path)
+    assert [rows_of_log(db, share_of(db, each)) for each in logs] == before
+    assert files(db) <= db.ledger.files.known().segments, "what is not named was swept"
+    for _ in range(3):
+        db.compaction.run(RESTING_SEGMENTS)
+    assert [rows_of_log(db, share_of(db, each)) for each in logs] == before
+    assert len(files(db)) == 2
+    db.close()
 
 
 def test_a_share_says_nothing_of_holds_to_other_processes(db: PureDatabase) -> None:

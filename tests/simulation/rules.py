@@ -275,6 +275,7 @@ def deliver(world: World) -> None:
     (
         *("merged", "swept", "put runs", "delete runs", "delete log", "fetch", *COMMITTING),
         *("log merged", "segments exchanged", "log exchanged", "put log"),
+        *("log copied", "segments moved"),
     ),
     meanwhile=(
         *_TAKEN_OVER,

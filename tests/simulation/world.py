@@ -28,6 +28,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import EmbeddedLog, Extent, InLedger, LogShare
 from headrace.log.segments import forget_segments
 from headrace.objects.bundles import bundle_of, object_of
+from headrace.runtime import log_merging
 from headrace.runtime.beside import SetSteps
 from headrace.runtime.shares import events_in
 from headrace.spine import forget_runs, mounts
@@ -162,6 +163,7 @@ class Site:
         real, os.urandom = os.urandom, self.random.randbytes
         defaults, fanout = merge.due.__defaults__, merge.FANOUT
         merge.due.__defaults__, merge.FANOUT = (FANOUT, ()), FANOUT  # type: ignore[misc]
+        dead, log_merging._DEAD_AT_REST = log_merging._DEAD_AT_REST, 1  # type: ignore[misc]
         try:
             with self._folder, simulated_disk(self.disk):
                 yield self
@@ -169,6 +171,7 @@ class Site:
             self.server.close()
             os.urandom = real
             merge.due.__defaults__, merge.FANOUT = defaults, fanout  # type: ignore[misc]
+            log_merging._DEAD_AT_REST = dead  # type: ignore[misc]
 
     def clock(self) -> float:
         """Return the time in Unix seconds: a millisecond after it was asked before."""

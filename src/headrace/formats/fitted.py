@@ -60,20 +60,20 @@ def scattered(
     count: int, groups: Iterable[tuple[list[int], Fitted]], data_type: t.DataType
 ) -> Fitted:
     """Return a column of ``count`` rows with fitted values at their positions; others are NULL."""
-    wanted = to_arrow(data_type)
+    listed = list(groups)
+    if len(listed) == 1 and len(listed[0][0]) == count:  # most columns: complete and in order
+        return listed[0][1]
+    if not listed:
+        return Fitted(pa.nulls(count, to_arrow(data_type)), {})
     parts: list[Any] = []
     indices = np.full(count, -1, np.int64)
     refused: dict[int, RejectedValueError] = {}
     start = 0
-    for places, found in groups:
+    for places, found in listed:
         indices[places] = np.arange(start, start + len(places))
         refused |= {places[at]: reason for at, reason in found.refused.items()}
         parts.append(found.values)
         start += len(places)
-    if len(parts) == 1 and start == count:  # most columns: complete and in order
-        return Fitted(parts[0], refused)
-    if not parts:
-        return Fitted(pa.nulls(count, wanted), {})
     taken = pa.array(indices, mask=indices < 0)
     return Fitted(pa.concat_arrays(parts).take(taken), refused)
 

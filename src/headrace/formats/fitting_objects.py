@@ -27,9 +27,6 @@ _NATURAL: Final[dict[type[t.DataType], type]] = {
     t.ByteType: int,
     t.ShortType: int,
     t.IntegerType: int,
-    t.ByteType: int,
-    t.ShortType: int,
-    t.IntegerType: int,
     t.LongType: int,
     t.DoubleType: float,
     t.StringType: str,
@@ -52,7 +49,7 @@ _READ_FROM_TEXT: Final = (
 def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
     """Convert Python objects to a type, independently: no value widens the type of another."""
     natural = _NATURAL.get(type(data_type))
-    if natural is not None and all(value is None or type(value) is natural for value in values):
+    if natural is not None and {type(value) for value in values} <= {natural, type(None)}:
         try:
             return Fitted(pa.array(values, to_arrow(data_type)), {})
         except (pa.ArrowException, OverflowError, ValueError):
@@ -71,6 +68,9 @@ def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
 
 def _groups(values: Sequence[Any], data_type: t.DataType) -> Iterable[tuple[list[int], Fitted]]:
     """Return the positions and fitted values of the objects of each Python type."""
+    if len(values) == 1 and values[0] is not None:
+        yield [0], _of_one_type([values[0]], data_type)
+        return
     places: dict[object, list[int]] = {}
     for place, value in enumerate(values):
         if value is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Stream, Table, View
-    from headrace.ledger import Correction, LoadProgress, ProducerPosition, Reject
+    from headrace.ledger import Correction, DeliveryRecord, LoadProgress, ProducerPosition, Reject
     from headrace.runtime.fill import Progress
 
 
@@ -41,9 +41,10 @@ class TrialLog(Log):
         producer: ProducerPosition | None = None,
         rejects: Sequence[Reject] = (),
         guard: Callable[[Offset], None] | None = None,
+        delivered: DeliveryRecord | None = None,
     ) -> OffsetRange:
         """Record changes, with the values of generated columns, at the end of the log."""
-        del load, producer, rejects, guard
+        del load, producer, rejects, guard, delivered
         end = self.ledger.head.log_end(relation.id)
         rows = self.completed(relation, rows)
         self.taken.append((relation, with_offsets(relation, rows, end)))

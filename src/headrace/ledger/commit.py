@@ -51,8 +51,7 @@ def commit_epoch(writing: WriteTransaction, commit: EpochCommit, now: float, sta
     Raises ``conflict`` if it does not follow the last epoch, or what it was built on has changed
     (:class:`OutdatedEpochError`), ``internal`` if an invariant fails.
     """
-    connection = writing.connection
-    last = last_epoch(connection)
+    connection, last = writing.connection, writing.head.epoch
     if last != commit.previous:
         raise OutdatedEpochError(
             Code.CONFLICT,
@@ -140,11 +139,11 @@ def _repair(connection: sa.Connection, commit: EpochCommit) -> None:
         dirty.mark(connection, entry)
 
 
-def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) -> Epoch:
+def compact(writing: WriteTransaction, merges: Sequence[Merge], stage: Stage) -> Epoch:
     """Replace runs by their sums from the first uncommitted epoch on; return that epoch."""
-    previous = last_epoch(connection)
-    commit = EpochCommit(previous, "compaction", merges=tuple(merges))
-    _require_live(connection, merges)
+    connection, head = writing.connection, writing.head
+    commit = EpochCommit(head.epoch, "compaction", merges=tuple(merges))
+    _require_live(writing, merges)
     invariants.check(connection, commit, invariants.EVERY_CHANGE_OF_RUNS)
     stage("checked")
     _apply(connection, merges, commit.epoch)
@@ -305,20 +304,20 @@ def _apply(connection: sa.Connection, merges: Sequence[Merge], epoch: Epoch) -> 
     _insert_runs(connection, outputs, epoch)
 
 
-def _require_live(connection: sa.Connection, merges: Sequence[Merge]) -> None:
+def _require_live(writing: WriteTransaction, merges: Sequence[Merge]) -> None:
     """Raise ``conflict`` if an arrangement was dropped while its runs were merged.
 
     That is no defect: the merge was only unnecessary.
     """
-    arrangements = schema.arrangements.c
-    query = sa.select(arrangements.id, arrangements.dropped_epoch).where(
-        arrangements.id.in_({merge.arrangement for merge in merges}),
-        arrangements.dropped_epoch.is_not(None),
-    )
-    for arrangement, epoch in connection.execute(query):
+    table = schema.arrangements.c
+    for merge in merges:
+        if merge.arrangement in writing.head.arrangements:
+            continue
+        dropped = sa.select(table.dropped_epoch).where(table.id == merge.arrangement)
+        epoch = writing.connection.execute(dropped).scalar()
         raise HeadraceError(
             Code.CONFLICT,
-            f'arrangement "{arrangement}" was dropped in epoch {epoch} while it was merged',
+            f'arrangement "{merge.arrangement}" was dropped in epoch {epoch} while it was merged',
             "Nothing was compacted.",
             "Discard the merged run.",
         )

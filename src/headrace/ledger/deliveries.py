@@ -52,26 +52,10 @@ class DeliveryRecords:
         """
         now = self._transactions.clock
         with self._transactions.writing() as writing:
-            connection = writing.connection
             if record.clears or forgets:
-                _forget_refused(connection, record.sink)
-            append(connection, AppendRecord(record.sink, None, rejects=refused), now())
-            _put(connection, record)
-
-
-def _put(connection: sa.Connection, record: DeliveryRecord) -> None:
-    values = {
-        "begins": record.begins,
-        "delivered": record.delivered,
-        "state": record.state,
-        "why": record.why,
-        "clears": record.clears,
-        "writing": record.writing,
-        "written": record.written,
-    }
-    mine = schema.deliveries.c.sink == record.sink
-    if not connection.execute(schema.deliveries.update().where(mine).values(values)).rowcount:
-        connection.execute(schema.deliveries.insert(), {"sink": record.sink, **values})
+                _forget_refused(writing.connection, record.sink)
+            stored = AppendRecord(record.sink, None, rejects=refused, delivered=record)
+            append(writing, stored, now())
 
 
 def _forget_refused(connection: sa.Connection, sink: RelationId) -> None:

@@ -6,14 +6,13 @@ statements do not need: a cache of compiled texts, events, results with names an
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy.exc import DBAPIError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import sqlalchemy as sa
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -51,10 +50,13 @@ class _Text:
 
     def values(self, given: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
         """Return the values of parameters as the driver takes them."""
-        found = {name: given[name] if name in given else self.known[name] for name in self.names}
-        for name in self.made.keys() & given.keys():
-            found[name] = self.made[name](found[name])
-        return tuple(found[name] for name in self.names) if self.positional else found
+        found = {**self.known, **given}
+        for name, make in self.made.items():
+            if name in given:
+                found[name] = make(found[name])
+        if self.positional:
+            return tuple([found[name] for name in self.names])
+        return {name: found[name] for name in self.names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,20 +73,30 @@ class DriverStatement:
     def rows(self, connection: sa.Connection, **values: Any) -> list[tuple[Any, ...]]:
         """Execute a query with values of its parameters; return its rows."""
         text = self._text(connection)
-        with _cursor(connection, text) as cursor:
+        cursor: Any = connection.connection.cursor()
+        try:
             cursor.execute(text.sql, text.values(values))
             found: list[tuple[Any, ...]] = cursor.fetchall()
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise _of_driver(connection, text, error) from error
+        finally:
+            cursor.close()
         return found
 
     def run(self, connection: sa.Connection, *rows: Mapping[str, Any]) -> int:
         """Execute a change once for each row of values; return the number of rows changed."""
         text = self._text(connection)
-        with _cursor(connection, text) as cursor:
+        cursor: Any = connection.connection.cursor()
+        try:
             if len(rows) == 1:
                 cursor.execute(text.sql, text.values(rows[0]))
             elif rows:
                 cursor.executemany(text.sql, [text.values(row) for row in rows])
             changed: int = cursor.rowcount
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise _of_driver(connection, text, error) from error
+        finally:
+            cursor.close()
         return changed
 
     def _text(self, connection: sa.Connection) -> _Text:
@@ -95,14 +107,7 @@ class DriverStatement:
         return text
 
 
-@contextmanager
-def _cursor(connection: sa.Connection, text: _Text) -> Iterator[Any]:
-    """Yield a cursor of the driver; raise its errors as SQLAlchemy does."""
+def _of_driver(connection: sa.Connection, text: _Text, error: Exception) -> DBAPIError:
+    """Return an error of the driver as SQLAlchemy raises it."""
     driver = connection.dialect.loaded_dbapi
-    cursor = connection.connection.cursor()
-    try:
-        yield cursor
-    except driver.Error as error:
-        raise DBAPIError.instance(text.sql, None, error, driver.Error) from error
-    finally:
-        cursor.close()
+    return cast("DBAPIError", DBAPIError.instance(text.sql, None, error, driver.Error))

@@ -28,7 +28,7 @@ from headrace.spine.mounts import PACKS, SEGMENTS
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import Offset, RelationId
@@ -208,6 +208,23 @@ class NamedFiles:
         """Return the packs and bundles in which some runs are dead and others are not."""
         with self._transactions.reading() as connection:
             return tuple(PackUse(*row) for row in connection.execute(_USES))
+
+    def log_uses(self, among: Collection[str] | None = None) -> dict[str, int]:
+        """Return how many bytes are needed of each file that landings share, by its name.
+
+        Those that nobody needs are left out, and others than those ``among`` some.
+        """
+        table = schema.segments.c
+        query = (
+            sa.select(table.file, sa.func.sum(table.bytes))
+            .select_from(_OF_LOGS)
+            .where(table.footer.is_(None), ~_dead_segment({}))
+            .group_by(table.file)
+        )
+        if among is not None:
+            query = query.where(table.file.in_(among))
+        with self._transactions.reading() as connection:
+            return {file: int(size) for file, size in connection.execute(query)}
 
     def forget(self, files: Files) -> None:
         """Remove the names of garbage files; delete the files themselves first.

@@ -10,16 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from headrace.ledger.records import LIVE, ArrangementRecord, Build, Dirty, Frontier, RunRecord
+from headrace.ledger.records import (
+    LIVE,
+    ArrangementRecord,
+    Build,
+    Dirty,
+    Frontier,
+    RunKind,
+    RunRecord,
+)
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headrace.ledger.records import EpochCommit, Merge, NewRun, Segment
 
 MOST_IN_TAIL: Final = 64
 """The most segments of a log's tail."""
+MOST_RECENT: Final = 64
+"""The most epochs whose deltas are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,8 @@ class Head:
     on: with every compaction applied. Epochs that change no view leave ``arrangements`` and
     ``builds`` as they are, the same objects. ``tails`` are the newest segments of logs, in order,
     without a gap, that this process has appended and epochs have not read: the last ones, if they
-    are many.
+    are many. ``recent`` are the deltas of the last epochs that this process has committed, in
+    order: what sinks and followers are given next.
     """
 
     epoch: Epoch
@@ -48,6 +59,7 @@ class Head:
     spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
     next_spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
     tails: Mapping[RelationId, tuple[Segment, ...]] = field(default_factory=dict)
+    recent: tuple[tuple[Epoch, tuple[RunRecord, ...]], ...] = ()
 
     @property
     def upper(self) -> Epoch:
@@ -65,6 +77,26 @@ class Head:
         if not tail or first < tail[0].range.first:
             return None
         return tuple(s for s in tail if s.range.first < end and s.range.end > first)
+
+    def deltas(
+        self, arrangement: ArrangementId, after: Epoch, upto: Epoch
+    ) -> tuple[RunRecord, ...] | None:
+        """Return the runs that are the deltas of the epochs ``(after, upto]``, by epoch.
+
+        None if they are not known, or some of them may have been deleted.
+        """
+        known = self.arrangements.get(arrangement)
+        if not self.recent or self.recent[0][0] > after + 1 or upto > self.epoch:
+            return None
+        if known is None or known.since > after:
+            return None
+        return tuple(
+            run
+            for epoch, runs in self.recent
+            if after < epoch <= upto
+            for run in runs
+            if run.arrangement == arrangement
+        )
 
     def log_end(self, relation: RelationId) -> Offset:
         """Return the end of a relation's log."""
@@ -163,6 +195,7 @@ class Head:
             spines=kept,
             next_spines=kept,
             tails=_unread(self.tails, change, gone),
+            recent=(*self.recent, (epoch, _deltas(change)))[-MOST_RECENT:],
         )
         return after.after_since(dict.fromkeys(change.forgets, epoch)) if change.forgets else after
 
@@ -182,6 +215,11 @@ class Head:
         if not tail:
             return self
         return replace(self, tails={**self.tails, merged.relation: _after(tail, merged.range.end)})
+
+    def without_tails(self, relations: Collection[RelationId]) -> Head:
+        """Return the head after segments of logs were moved to other files."""
+        left = {id_: tail for id_, tail in self.tails.items() if id_ not in relations}
+        return replace(self, tails=left)
 
     def after_starts(self, starts: Mapping[RelationId, Offset]) -> Head:
         """Return the head after logs were cut at their beginning."""
@@ -208,6 +246,16 @@ class Head:
 def age(run: RunRecord) -> tuple[int, str, int]:
     """Return the sort key of a spine's runs: oldest first."""
     return run.added, *run.file.place
+
+
+def _deltas(change: EpochCommit) -> tuple[RunRecord, ...]:
+    """Return the deltas that an epoch adds, in order."""
+    found = (
+        RunRecord(new.file, new.arrangement, new.kind, change.epoch, None)
+        for new in change.runs
+        if new.kind is RunKind.DELTA
+    )
+    return tuple(sorted(found, key=age))
 
 
 def _without(

@@ -30,14 +30,14 @@ _WANTED: Final[sa.BindParameter[Any]] = sa.bindparam("wanted", expanding=True)
 _NEWEST_EPOCHS: Final = DriverStatement(
     sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
 )
-_LOG_END: Final = DriverStatement(
-    sa.select(schema.logs.c.log_end).where(schema.logs.c.relation == sa.bindparam("its_relation"))
-)
-_POSITION: Final = DriverStatement(
-    sa.select(schema.positions.c.consumed).where(
-        schema.positions.c.frontier == sa.bindparam("its_frontier"),
-        schema.positions.c.relation == sa.bindparam("its_relation"),
+_STANDS: Final = DriverStatement(
+    sa.select(schema.logs.c.log_end, sa.func.coalesce(schema.positions.c.consumed, 0))
+    .outerjoin(
+        schema.positions,
+        (schema.positions.c.relation == schema.logs.c.relation)
+        & (schema.positions.c.frontier == sa.bindparam("its_frontier")),
     )
+    .where(schema.logs.c.relation == sa.bindparam("its_relation"))
 )
 _OF_PACK: Final = DriverStatement(
     sa.select(schema.runs.c.pack).where(schema.runs.c.pack == sa.bindparam("its_pack")).limit(1)
@@ -60,10 +60,8 @@ def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> s
     if twice:
         return f"frontiers and relations {twice} are read twice"
     for read in commit.reads:
-        its = {"its_relation": read.relation}
-        end = next((at for (at,) in _LOG_END.rows(connection, **its)), 0)
-        stands = _POSITION.rows(connection, **its, its_frontier=read.frontier)
-        consumed = next((at for (at,) in stands), 0)
+        its = {"its_relation": read.relation, "its_frontier": read.frontier}
+        end, consumed = next(iter(_STANDS.rows(connection, **its)), (0, 0))
         if read.from_offset != consumed:
             return f"relation {read.relation} is read from {read.from_offset}, not {consumed}"
         if not read.from_offset <= read.to_offset <= end:

@@ -29,24 +29,20 @@ from headrace.types import Offset, RelationId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from headrace.ledger.heads import Head
     from headrace.ledger.holds import ReadHold
-    from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
+    from headrace.ledger.records import DeliveryRecord, LoadProgress, ProducerPosition, Reject
     from headrace.ledger.transactions import Transactions, WriteTransaction
     from headrace.ledger.written_files import FileKey
 
-_SELECT_LOG = DriverStatement(
-    sa.select(schema.logs.c.log_end, schema.logs.c.rejected)
-    .join(schema.objects, schema.objects.c.relation == schema.logs.c.relation)
-    .where(
-        schema.logs.c.relation == sa.bindparam("its_relation"),
-        schema.objects.c.dropped_epoch.is_(None),
-    )
-)
 _INSERT_SEGMENT = DriverStatement(schema.segments.insert())
 _UPDATE_LOG = DriverStatement(
     schema.logs.update()
-    .where(schema.logs.c.relation == sa.bindparam("its_relation"))
-    .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
+    .where(
+        schema.logs.c.relation == sa.bindparam("its_relation"),
+        schema.logs.c.log_end == sa.bindparam("its_end"),
+    )
+    .values(log_end=sa.bindparam("new_end"), rejected=schema.logs.c.rejected + sa.bindparam("more"))
 )
 _SELECT_TIMES = DriverStatement(
     sa.select(schema.newest_times.c.partition, schema.newest_times.c.time).where(
@@ -60,6 +56,11 @@ _UPDATE_TIME = DriverStatement(
         schema.newest_times.c.partition == sa.bindparam("its_partition"),
     )
     .values(time=sa.bindparam("newest"))
+)
+_UPDATE_DELIVERED = DriverStatement(
+    schema.deliveries.update()
+    .where(schema.deliveries.c.sink == sa.bindparam("its_sink"))
+    .values({c: sa.bindparam(c.name) for c in schema.deliveries.c if not c.primary_key})
 )
 
 
@@ -212,10 +213,8 @@ class Logs:
 
     def _append(self, writing: WriteTransaction, record: AppendRecord) -> OffsetRange:
         now = self._transactions.clock()
-        appended = append(writing.connection, record, now)
-        segments = _placed(record, appended, now)
-        self.landed.add(record.relation, len(segments))
-        writing.head = writing.head.after_append(record.relation, segments)
+        appended = append(writing, record, now)
+        self.landed.add(record.relation, len(record.segments) if appended.rows else 0)
         return appended
 
     def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
@@ -405,22 +404,27 @@ class Logs:
             writing.head = head.after_starts({relation: retired.start})
 
 
-def append(connection: sa.Connection, record: AppendRecord, now: float) -> OffsetRange:
+def append(writing: WriteTransaction, record: AppendRecord, now: float) -> OffsetRange:
     """Append segments to a relation's log; see :meth:`Logs.append`. Writes all or nothing."""
-    relation = record.relation
-    end, rejected = _log_for_append(connection, relation)
+    connection, relation = writing.connection, record.relation
+    end = _end_for_append(writing.head, relation)
+    if record.correction is not None:
+        _require_kept(writing.head, relation, record.correction)
     if record.load is not None:
         loads.require_unfinished(connection, relation, record.load)
     new = [p for p in record.producers if loads.is_new(connection, relation, p)]
+    if record.delivered is not None:
+        _end_for_append(writing.head, record.delivered.sink)
+        _store_delivered(connection, record.delivered)
     if len(new) < len(record.producers):
         if len(record.producers) > 1:
             raise HeadraceError(Code.INTERNAL, "a gathered append repeats a producer's number")
-        return OffsetRange(Offset(end), Offset(end))
+        return OffsetRange(end, end)
     for producer in new:
         loads.advance_producer(connection, relation, producer)
     if record.load is not None:
         loads.advance_load(connection, relation, record.load)
-    rows = 0
+    rows, stored = 0, list[dict[str, Any]]()
     for segment in record.segments:
         row = {
             "relation": relation,
@@ -435,10 +439,11 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
             "footer": segment.footer or None,
             "begun_at": None,
         }
-        _INSERT_SEGMENT.run(connection, row)
+        stored.append(row)
         rows += segment.rows
+    if stored:
+        _INSERT_SEGMENT.run(connection, *stored)
     if record.correction is not None and rows:
-        _require_kept(connection, relation, record.correction)
         correction = {
             "relation": relation,
             "first_offset": end,
@@ -451,10 +456,13 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
     rejects.add(connection, relation, record.rejects, now)
     rejects.count(connection, relation, record.left_out)
     _advance_times(connection, relation, record.newest)
+    appended = OffsetRange(end, Offset(end + rows))
     if rows or record.rejects:
-        ends = {"log_end": end + rows, "rejected": rejected + len(record.rejects)}
-        _UPDATE_LOG.run(connection, {"its_relation": relation, **ends})
-    return OffsetRange(Offset(end), Offset(end + rows))
+        ends = {"its_end": end, "new_end": end + rows, "more": len(record.rejects)}
+        if not _UPDATE_LOG.run(connection, {"its_relation": relation, **ends}):
+            raise HeadraceError(Code.INTERNAL, f"the log of relation {relation} has another end")
+    writing.head = writing.head.after_append(relation, _placed(record, appended, now))
+    return appended
 
 
 def _naming(appends: Iterable[AppendRecord]) -> frozenset[FileKey]:
@@ -473,16 +481,30 @@ def _placed(record: AppendRecord, appended: OffsetRange, now: float) -> tuple[Se
     return tuple(found)
 
 
-def _require_kept(connection: sa.Connection, relation: RelationId, correction: Correction) -> None:
+def _require_kept(head: Head, relation: RelationId, correction: Correction) -> None:
     """Refuse a correction of an event that was retired after the statement had found it."""
-    query = sa.select(schema.logs.c.since).where(schema.logs.c.relation == relation)
-    if correction.first < connection.execute(query).scalar_one():
+    if correction.first < head.starts[relation]:
         raise HeadraceError(
             Code.CONFLICT,
             "some of the events have been retired meanwhile",
             "Nothing was appended.",
             "Run the statement again: it corrects those that are kept.",
         )
+
+
+def _store_delivered(connection: sa.Connection, record: DeliveryRecord) -> None:
+    """Store how far a sink has been given changes."""
+    values = {
+        "begins": record.begins,
+        "delivered": record.delivered,
+        "state": record.state.value,
+        "why": record.why,
+        "clears": record.clears,
+        "writing": record.writing,
+        "written": record.written,
+    }
+    if not _UPDATE_DELIVERED.run(connection, {"its_sink": record.sink, **values}):
+        connection.execute(schema.deliveries.insert(), {"sink": record.sink, **values})
 
 
 def _advance_times(
@@ -546,16 +568,15 @@ def _segments(
     )
 
 
-def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[int, int]:
-    found = _SELECT_LOG.rows(connection, its_relation=relation)
-    if not found:
+def _end_for_append(head: Head, relation: RelationId) -> Offset:
+    """Return the end of a log: only the process of this head changes it."""
+    if relation not in head.ends:
         raise HeadraceError(
             Code.CONFLICT,
             f"relation {relation} was dropped or never created",
             "Nothing was appended.",
         )
-    ((end, rejected),) = found
-    return end, rejected
+    return head.ends[relation]
 
 
 def _newest_times(connection: sa.Connection, relation: RelationId) -> dict[str, int]:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import OffsetRange, Retired, Segment, SegmentFile
 from headrace.spine.mounts import SEGMENTS
 from headrace.types import Offset, RelationId
@@ -26,6 +27,20 @@ if TYPE_CHECKING:
     from headrace.ledger.transactions import Transactions
 
 _LIVE = schema.objects.c.dropped_epoch.is_(None)
+_MOVE = DriverStatement(
+    schema.segments.update()
+    .where(
+        schema.segments.c.relation == sa.bindparam("its_relation"),
+        schema.segments.c.first_offset == sa.bindparam("its_first"),
+        schema.segments.c.file == sa.bindparam("its_file"),
+    )
+    .values(
+        file=sa.bindparam("new_file"),
+        position=sa.bindparam("new_position"),
+        bytes=sa.bindparam("new_bytes"),
+        checksum=sa.bindparam("new_checksum"),
+    )
+)
 
 
 class LoggedSegment(NamedTuple):
@@ -111,6 +126,48 @@ class LogMerges:
         )
         with self._transactions.reading() as connection:
             return tuple(_logged(row) for row in connection.execute(query))
+
+    def landings_in(self, file: str) -> tuple[Segment, ...]:
+        """Return the landings of logs that are kept in a file, in its order."""
+        table, logs = schema.segments.c, schema.logs.c
+        query = (
+            sa.select(schema.segments)
+            .join(schema.objects, schema.objects.c.relation == table.relation)
+            .join(schema.logs, logs.relation == table.relation)
+            .where(table.file == file, _LIVE, table.first_offset + table.rows > logs.since)
+            .order_by(table.position)
+        )
+        with self._transactions.reading() as connection:
+            return tuple(segment_of(row) for row in connection.execute(query))
+
+    def move(self, moved: Sequence[tuple[Segment, SegmentFile]]) -> frozenset[str]:
+        """Name copies of landings in place of them; they were appended when they were.
+
+        Returns the files that no segment is in any longer.
+
+        Raises:
+            HeadraceError: CONFLICT if one of them is not there any more, or another process took
+                over.
+        """
+        rows = [
+            {
+                "its_relation": each.relation,
+                "its_first": each.range.first,
+                "its_file": each.file.name,
+                "new_file": copy.name,
+                "new_position": copy.position,
+                "new_bytes": copy.bytes,
+                "new_checksum": copy.checksum,
+            }
+            for each, copy in moved
+        ]
+        with self._transactions.writing() as writing:
+            if _MOVE.run(writing.connection, *rows) != len(rows):
+                raise _changed(moved[0][0].relation)
+            gone = _without_segments(writing.connection, {each.file.name for each, _ in moved})
+            self._transactions.fault("segments moved")
+            writing.head = writing.head.without_tails({each.relation for each, _ in moved})
+        return gone
 
     def exchange(
         self, merged: Sequence[LoggedSegment], file: SegmentFile

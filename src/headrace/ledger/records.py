@@ -181,8 +181,8 @@ class AppendRecord:
     ``producers`` are the new positions of those that wrote its rows. If there is just one and its
     number is not above its last, nothing is appended. ``left_out`` counts rows that are not in the
     segment, by reason. ``newest`` has the newest event time of partitions, in microseconds.
-    ``correction`` says why, if the segment amends earlier events of a stream. ``further`` are
-    segments after the first one: all are appended, and read by one epoch, or none.
+    ``correction`` says why, if the segment amends earlier events. ``further`` are segments after
+    it: all are appended, and read by one epoch, or none. ``delivered`` is that of a sink's rows.
     """
 
     relation: RelationId
@@ -194,12 +194,12 @@ class AppendRecord:
     newest: Mapping[str, int] = field(default_factory=dict)
     correction: Correction | None = None
     further: tuple[SegmentFile, ...] = ()
+    delivered: DeliveryRecord | None = None
 
     @property
     def segments(self) -> tuple[SegmentFile, ...]:
         """The segments that have rows, in order."""
-        named = self.further if self.segment is None else (self.segment, *self.further)
-        return tuple(each for each in named if each.rows)
+        return tuple(s for s in (self.segment, *self.further) if s is not None and s.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,9 @@ class Spines:
             HeadraceError: INVALID if ``after`` is older than the arrangement's ``since``: some of
                 the deltas may have been deleted.
         """
+        known = self._transactions.head.deltas(arrangement, after, upto)
+        if known is not None:
+            return known
         wanted = {"its_arrangement": arrangement, "after": after, "upto": upto}
         with self._transactions.reading() as connection:
             since = _since(connection, arrangement)
@@ -117,6 +120,9 @@ class Spines:
 
     def delta_rows(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> int:
         """Return how many rows the deltas of the epochs ``(after, upto]`` have."""
+        known = self._transactions.head.deltas(arrangement, after, upto)
+        if known is not None:
+            return sum(run.file.rows for run in known)
         query = sa.select(sa.func.sum(schema.runs.c.rows)).where(_deltas(arrangement, after, upto))
         with self._transactions.reading() as connection:
             return connection.execute(query).scalar() or 0
@@ -132,7 +138,7 @@ class Spines:
         """
 
         def change(writing: WriteTransaction) -> Epoch:
-            epoch = commit.compact(writing.connection, merges, self._transactions.fault)
+            epoch = commit.compact(writing, merges, self._transactions.fault)
             writing.head = writing.head.after_merges(merges)
             return epoch
 

@@ -29,6 +29,9 @@ PATIENCE_SECONDS: Final = 30.0
 """How long a transaction waits for a server that has stopped answering."""
 
 
+_KEPT: Final = 2
+"""The most connections of a kind that are kept: all others share a pool that is limited."""
+
 TRIES: Final = 5
 """How often a transaction is run that is lost each time."""
 
@@ -61,7 +64,8 @@ class Store:
             database.prepare(create, mode)
         self.place = database.place
         self._engine = database.engine(mode)
-        self._writer = self._engine.execution_options(headrace_write=True)
+        self._readers = _Sessions(self._engine)
+        self._writers = _Sessions(self._engine.execution_options(headrace_write=True))
         served = isinstance(database, PostgresDatabase)
         patience = PATIENCE_SECONDS if served else 0.0
         self.availability = Availability(self.place, patience, database.probe)
@@ -118,7 +122,12 @@ class Store:
         """Close every connection."""
         self.availability.close()
         self.database.release()
+        self._close_idle()
         self._engine.dispose()
+
+    def _close_idle(self) -> None:
+        self._readers.close()
+        self._writers.close()
 
     def remove(self) -> None:
         """Remove all tables from the database, and their schema if it has nothing else."""
@@ -143,8 +152,8 @@ class Store:
 
         It waits for a server that does not answer, as :class:`Availability` says.
         """
-        connection, transaction = self._begun(self._engine)
-        with self._translated(), connection, transaction:
+        connection, transaction = self._begun(self._readers)
+        with self._translated(), self._readers.keeping(connection), transaction:
             yield connection
 
     def read(self, query: Callable[[sa.Connection], T]) -> T:
@@ -170,8 +179,8 @@ class Store:
         Raises:
             UnacknowledgedError: if the database was lost when it was asked to commit.
         """
-        connection, transaction = self._begun(self._writer)
-        with self._translated(), connection:
+        connection, transaction = self._begun(self._writers)
+        with self._translated(), self._writers.keeping(connection):
             try:
                 yield connection
             except BaseException:
@@ -185,14 +194,14 @@ class Store:
                     raise
                 raise UnacknowledgedError(self._failure(error)) from error
 
-    def _begun(self, engine: sa.Engine) -> tuple[sa.Connection, sa.RootTransaction]:
-        """Begin a transaction, in a new session if that of the pool was lost."""
+    def _begun(self, sessions: _Sessions) -> tuple[sa.Connection, sa.RootTransaction]:
+        """Begin a transaction, in a new session if one that was kept is lost."""
         tried = 0
         while True:
             began = time.monotonic()
             try:
                 with self._translated():
-                    connection = engine.connect()
+                    connection = sessions.take()
                     try:
                         transaction = connection.begin()
                     except BaseException:
@@ -202,6 +211,7 @@ class Store:
             except HeadraceError as error:
                 if error.code is not Code.UNAVAILABLE:
                     raise
+                self._close_idle()
                 self.availability.fails(error)
                 if not self.availability.pause(tried, time.monotonic() - began):
                     lost = error.primary, error.detail, error.hint
@@ -264,6 +274,42 @@ class Store:
                 migrations.migrate(connection, self.place, self.database.back_up)
         except UnacknowledgedError as lost:
             raise lost.failure from lost
+
+
+class _Sessions:
+    """Connections of one engine: some are kept between transactions.
+
+    To take one from the engine's pool and return it costs more than a small transaction.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._idle: list[sa.Connection] = []
+
+    def take(self) -> sa.Connection:
+        """Return a connection without a transaction."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._engine.connect()
+
+    @contextmanager
+    def keeping(self, connection: sa.Connection) -> Iterator[None]:
+        """Keep a connection after a block; close it if the block fails."""
+        try:
+            yield
+        except BaseException:
+            connection.close()
+            raise
+        if len(self._idle) < _KEPT:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        while self._idle:
+            self._idle.pop().close()
 
 
 def _database(where: str | Path | PostgresAddress) -> SqliteFile | PostgresDatabase:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.ledger import (
         Correction,
+        DeliveryRecord,
         Ledger,
         LoadProgress,
         ProducerPosition,
@@ -75,6 +76,8 @@ class Append:
     """Whether the relation's segments are in files of their own."""
     staged: tuple[SegmentFile, ...] = ()
     """Segments written before, in order, which are appended if there are no rows."""
+    delivered: DeliveryRecord | None = None
+    """The record of the sink that has these rows written, to be stored with them."""
 
     @property
     def owner(self) -> RelationId | None:
@@ -85,7 +88,8 @@ class Append:
     def is_plain(self) -> bool:
         """Whether the append can share a segment with other appends."""
         alone = self.load or self.rejects or self.placed or self.guard or self.correction
-        return not alone and not self.staged and self.rows.num_rows <= _GATHERED_ROWS
+        parts = self.staged or self.delivered
+        return not (alone or parts) and self.rows.num_rows <= _GATHERED_ROWS
 
     def take(self, admitted: Admitted) -> None:
         """Add admitted rows, and the counts of the others."""
@@ -225,13 +229,18 @@ class Appender:
 
     def _gathered(self, plain: dict[RelationId, list[Append]]) -> list[list[Append]]:
         """Group appends by segment: those to one relation, without repeated ones of a producer."""
-        asked = [(a.relation, a.producer.producer) for g in plain.values() for a in g if a.producer]
+        asked = [
+            (each.relation, each.producer.producer)
+            for appends in plain.values()
+            for each in appends
+            if each.producer is not None and len(appends) > 1  # the ledger leaves out one alone
+        ]
         known = self.ledger.producers.all_last(asked) if asked else {}
         found: list[list[Append]] = []
         for relation, appends in plain.items():
             by_schema: dict[pa.Schema, list[Append]] = {}
             for each in appends:
-                if each.producer is not None:
+                if each.producer is not None and len(appends) > 1:
                     key = (relation, each.producer.producer)
                     if each.producer.sequence <= known.get(key, each.producer.sequence - 1):
                         end = self.ledger.head.log_end(relation)
@@ -247,7 +256,7 @@ class Appender:
 
         An error of one group does not affect the others.
         """
-        tables = [pa.concat_tables([each.rows for each in appends]) for appends in groups]
+        tables = [_rows(appends) for appends in groups]
         owners = [appends[0].owner for appends in groups]
         present = [pair for pair in zip(tables, owners, strict=True) if pair[0].num_rows]
         written = self.segments.write([rows for rows, _ in present], [own for _, own in present])
@@ -271,6 +280,13 @@ class Appender:
             _settle(appends, outcome)
 
 
+def _rows(appends: list[Append]) -> pa.Table:
+    """Return the rows of a segment."""
+    if len(appends) == 1:
+        return appends[0].rows
+    return pa.concat_tables([each.rows for each in appends])
+
+
 def _record(appends: list[Append], file: SegmentFile | None) -> AppendRecord:
     first = appends[0]
     newest = {each.producer.producer: each.producer for each in appends if each.producer}
@@ -284,6 +300,7 @@ def _record(appends: list[Append], file: SegmentFile | None) -> AppendRecord:
         first.newest,
         first.correction,
         first.staged,
+        first.delivered,
     )
 
 

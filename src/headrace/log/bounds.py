@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _OWN: Final = "__"
 """The prefix of columns that are not the relation's."""
 _MOST_COLUMNS: Final = 32
+_FEW: Final = 16
+"""The values of so many rows are compared here: that takes less than calls of Arrow."""
 _LONGEST: Final = 64
 """Texts of this length or more are not stored as bounds."""
 
@@ -30,19 +33,34 @@ _LONGEST: Final = 64
 def bounds_of(rows: pa.Table) -> dict[str, Any]:
     """Return the bounds of the columns of rows, by name; both are None if all values are NULL."""
     found: dict[str, Any] = {}
-    for field in rows.schema:
-        number = _as_number(field.type)
-        if field.name.startswith(_OWN) or len(found) == _MOST_COLUMNS:
-            continue
-        if number is None and not pa.types.is_string(field.type):
-            continue
-        both = pc.min_max(rows[field.name])
-        ends = [both["min"], both["max"]]
-        values = [e if number is None else e.cast(number) for e in ends]
-        low, high = (value.as_py() for value in values)
-        if not isinstance(low, str) or max(len(low), len(high)) < _LONGEST:
-            found[field.name] = [low, high]
+    for place, name, number in _bounded(rows.schema):
+        if len(found) == _MOST_COLUMNS:
+            break
+        column = rows.column(place)
+        if rows.num_rows > _FEW:
+            both = pc.min_max(column)
+            column = pa.chunked_array([pa.array([both["min"], both["max"]], column.type)])
+        chunks = column.chunks if number is None else [c.view(number) for c in column.chunks]
+        values: list[Any] = [v for each in chunks for v in each.to_pylist() if v is not None]
+        ends: list[Any] = [min(values), max(values)] if values else [None, None]
+        if not isinstance(ends[0], str) or max(map(len, ends)) < _LONGEST:
+            found[name] = ends
     return found
+
+
+@lru_cache(maxsize=1024)
+def _bounded(schema: pa.Schema) -> tuple[tuple[int, str, pa.DataType | None], ...]:
+    """Return the columns that may have bounds: place, name, and the type of numbers, if they are.
+
+    It is None if that is the type of the column.
+    """
+    found = []
+    for place, field in enumerate(schema):
+        number = _as_number(field.type)
+        kept = number is not None or pa.types.is_string(field.type)
+        if kept and not field.name.startswith(_OWN):
+            found.append((place, field.name, None if number == field.type else number))
+    return tuple(found)
 
 
 def merged_bounds(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

@@ -385,12 +385,14 @@ def verified(path: Path, checksum: str) -> None:
             _verified.popitem(last=False)
 
 
-def keep_written(path: Path, segment: SegmentFile, data: pa.Buffer) -> None:
-    """Keep the bytes of a segment that this process has just written, instead of older ones."""
-    table = pa.ipc.open_file(data).read_all()
+def keep_written(path: Path, segment: SegmentFile, rows: pa.Table) -> None:
+    """Keep the rows of a segment that this process has just written, instead of older ones.
+
+    They have the memory of no other rows.
+    """
     with _verified_lock:
-        _written.tables[str(path), segment.position] = segment, table, data.size
-        _written.bytes += data.size
+        _written.tables[str(path), segment.position] = segment, rows, segment.bytes
+        _written.bytes += segment.bytes
         while _written.bytes > KEPT_BYTES:
             _, (_, _, size) = _written.tables.popitem(last=False)
             _written.bytes -= size

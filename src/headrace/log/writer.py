@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 65_536
 _SMALL_BYTES: Final = 1 << 20
+_LITTLE_BYTES: Final = 1 << 10
 _PACK_BYTES: Final = 4 << 20
 """A pack is deleted when all its segments have been merged into others: a large one would wait."""
 
@@ -63,7 +64,7 @@ class SegmentWriter:
         """
         with self._lock:
             found: dict[int, Written] = {}
-            small = [at for at, rows in enumerate(tables) if rows.nbytes <= _SMALL_BYTES]
+            small = [at for at, rows in enumerate(tables) if _is_small(rows)]
             for at in set(range(len(tables))) - set(small):
                 found[at] = _written(lambda rows=tables[at]: self.write_alone(rows))
             packs: dict[int | None, list[int]] = {}
@@ -156,9 +157,9 @@ class SegmentWriter:
                 not_written(f'segment "{path}"', error) if isinstance(error, OSError) else error
             )
             return [failed for _ in tables]
-        for file, data in placed:
+        for file, kept in placed:
             verified(pack.path, file.checksum)
-            keep_written(pack.path, file, data)
+            keep_written(pack.path, file, kept)
         return [file for file, _ in placed]
 
 
@@ -181,8 +182,8 @@ class _Pack:
             raise
         return cls(path, file)
 
-    def add(self, rows: pa.Table) -> tuple[SegmentFile, pa.Buffer]:
-        """Write a segment at the end, without a sync; return its bytes too."""
+    def add(self, rows: pa.Table) -> tuple[SegmentFile, pa.Table]:
+        """Write a segment at the end, without a sync; return its rows too, in their own memory."""
         # Into a file, Arrow would make many small writes and reacquire Python's lock after each:
         # with many writers, that takes most of the time.
         buffer = pa.BufferOutputStream()
@@ -196,7 +197,15 @@ class _Pack:
         self.end = position + data.size
         checksum = xxhash.xxh3_64(data).hexdigest()
         name, size = self.path.name, data.size
-        return SegmentFile(name, rows.num_rows, size, checksum, position, bounds_of(rows)), data
+        file = SegmentFile(name, rows.num_rows, size, checksum, position, bounds_of(rows))
+        # A part of a larger table would keep all of that in memory.
+        own = rows.get_total_buffer_size() <= max(size, _LITTLE_BYTES)
+        return file, rows if own else pa.ipc.open_file(data).read_all()
+
+
+def _is_small(rows: pa.Table) -> bool:
+    # All memory, also of the rows that are no part of this table, is counted faster.
+    return bool(rows.get_total_buffer_size() <= _SMALL_BYTES or rows.nbytes <= _SMALL_BYTES)
 
 
 def write_segment(directory: Path, rows: pa.Table) -> SegmentFile:

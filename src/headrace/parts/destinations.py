@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors import Secrets
     from headrace.engine.reading.queries import Queries
+    from headrace.ledger import DeliveryRecord
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.runtime.deliveries import DeliverySettings
@@ -101,13 +102,22 @@ class TableWriter:
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Append the changes of an epoch, unless they were appended before."""
+        self._append(epoch, parts, None)
+        return ()
+
+    def write_with(self, record: DeliveryRecord, parts: Iterable[pa.Table]) -> None:
+        """Append the changes of an epoch; store the sink's record in the same transaction."""
+        self._append(record.held, parts, record)
+
+    def _append(
+        self, epoch: Epoch, parts: Iterable[pa.Table], delivered: DeliveryRecord | None
+    ) -> None:
         relation = self.reader.catalog.by_id[self.into]
         if not isinstance(relation, Stream | Table):
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
         producer = ProducerPosition(self._producer, epoch)
         changes = (self._changes(relation, part) for part in parts)
-        self.log.append_in_parts(relation, changes, producer=producer)
-        return ()
+        self.log.append_in_parts(relation, changes, producer=producer, delivered=delivered)
 
     def _changes(self, relation: Stream | Table, changes: pa.Table) -> pa.Table:
         """Convert changes of the view to changes of the relation."""

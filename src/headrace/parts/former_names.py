@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def with_former(relation: Stream | Table, schema: Schema) -> Schema:
     """Return the columns of rows to decode, and after them the former names of nullable ones."""
     columns = {column.name: column for column in schema.columns}
-    more = (
+    more = [
         Column(former, columns[present].type)
         for former, present in _former(relation)
         if present in columns and columns[present].nullable
-    )
-    return Schema((*schema.columns, *more))
+    ]
+    return Schema((*schema.columns, *more)) if more else schema
 
 
 def as_present(relation: Stream | Table, rows: pa.Table) -> pa.Table:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.ledger import (
         AppendRecord,
         Correction,
+        DeliveryRecord,
         Ledger,
         LoadProgress,
         OffsetRange,
@@ -85,11 +86,13 @@ class Log:
         producer: ProducerPosition | None = None,
         rejects: Sequence[Reject] = (),
         guard: Callable[[Offset], None] | None = None,
+        delivered: DeliveryRecord | None = None,
     ) -> OffsetRange:
         """Append changes, with the values of generated columns; return their offsets.
 
         Fewer rows are appended if the relation does not admit all; see
-        :class:`headrace.parts.admission.Admission`. For ``guard`` see :class:`Append`.
+        :class:`headrace.parts.admission.Admission`. For ``guard`` and ``delivered`` see
+        :class:`Append`.
         """
         rows = self.completed(relation, rows)
         gate = self.admission.gate(relation)
@@ -111,6 +114,7 @@ class Log:
                 placed,
                 guard,
                 apart=expires(relation),
+                delivered=delivered,
             )
         )
         self.pump.wake()
@@ -128,7 +132,12 @@ class Log:
         mounts.require_taking(self.directory)
 
     def append_in_parts(
-        self, relation: Stream | Table, parts: Iterator[pa.Table], *, producer: ProducerPosition
+        self,
+        relation: Stream | Table,
+        parts: Iterator[pa.Table],
+        *,
+        producer: ProducerPosition,
+        delivered: DeliveryRecord | None = None,
     ) -> OffsetRange:
         """Append changes that arrive in parts, all or none, as one call of :meth:`append` would.
 
@@ -138,8 +147,8 @@ class Log:
         first = next(parts, relation.schema.arrow.empty_table())
         second = next(parts, None)
         if second is None:
-            return self.append(relation, first, producer=producer)
-        asked = Append(relation.id, first, producer=producer)
+            return self.append(relation, first, producer=producer, delivered=delivered)
+        asked = Append(relation.id, first, producer=producer, delivered=delivered)
         gate = self.admission.gate(relation)
         offsets = gate is not None or has_offsets(relation)
         with self.appender.closed(relation.id) if offsets else nullcontext():

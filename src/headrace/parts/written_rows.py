@@ -40,11 +40,14 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table, now: i
     Raises:
         HeadraceError: ``invalid`` if a default fails, or its column cannot hold it.
     """
+    if rows.schema.equals(relation.schema.arrow, check_metadata=True):
+        return _with_time(relation, rows, rows, now)
     defaults = dict(relation.declaration.defaults)
     missing: list[tuple[Column, str]] = []
     arrays: dict[str, Any] = {}
+    given = rows.schema.names
     for column, field in zip(relation.schema.columns, relation.schema.arrow, strict=True):
-        if column.name in rows.schema.names:
+        if column.name in given:
             arrays[column.name] = rows[column.name].cast(field.type)
             continue
         arrays[column.name] = pa.nulls(rows.num_rows, field.type)
@@ -77,7 +80,7 @@ def _reads_clock(column: Column, default: str) -> bool:
 
 def given_time(relation: Stream | Table) -> Column | None:
     """Return the column in which rows may give their own time, in milliseconds; None if none."""
-    hidden = _GIVEN.lower() in {name.lower() for name in relation.schema.names}
+    hidden = _GIVEN.lower() in relation.schema.by_lower_name
     if hidden or not relation.declaration.rowtime:
         return None
     return Column(_GIVEN, LongType())
@@ -105,10 +108,12 @@ def _with_time(relation: Stream | Table, whole: pa.Table, rows: pa.Table, now: i
 
 def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
     """Refuse NULL in a NOT NULL column, unless the column is generated."""
+    generated = relation.declaration.generated
     for column in relation.schema.columns:
+        if column.nullable or column.name in generated:
+            continue
         found = rows[column.name]
-        arrives = column.name not in relation.declaration.generated
-        if column.nullable or not arrives or found.null_count == 0:
+        if found.null_count == 0:
             continue
         row = found.is_null().to_pylist().index(True) + 1
         raise HeadraceError(

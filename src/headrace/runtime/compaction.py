@@ -92,7 +92,7 @@ class Compaction:
 
     def __post_init__(self) -> None:
         """Create what merges the logs."""
-        self.logs = LogMerging(self.loop, self.held)
+        self.logs = LogMerging(self.loop, self.held, self.close_files)
 
     def run(self, tail: int = TAIL_SEGMENTS) -> int:
         """Run one pass, in steps between epochs; return how many runs and segments were merged.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryState, EpochCommit
 from headrace.runtime.interruptible import Interruptible
-from headrace.runtime.ports import Counted, Idles
+from headrace.runtime.ports import Counted, Idles, StoresPosition
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
@@ -258,8 +258,15 @@ class Delivery:
         them have been read already.
         """
         self.loop.fault("sink")
+        given = self._counted(epoch, parts, read or parts)
         try:
-            refused = self.writer.write(epoch, self._counted(epoch, parts, read or parts))
+            if isinstance(self.writer, StoresPosition):
+                record = self.position.delivering(epoch)
+                self.writer.write_with(record, given)
+                self.loop.fault("sink written")
+                self.position.was_stored(record)
+                return 0
+            refused = self.writer.write(epoch, given)
             self.loop.fault("sink written")
             if refused and self.settings.stops:
                 self.position.stop(epoch, refused)

@@ -145,6 +145,15 @@ class DeliveryPosition:
         self.put(record, rejects, forgets=forgets)
         self.at, self._first = epoch, False
 
+    def delivering(self, epoch: Epoch) -> DeliveryRecord:
+        """Return the record once the target has acknowledged the changes up to an epoch."""
+        return replace(self.record, delivered=epoch, writing=None, written=epoch)
+
+    def was_stored(self, record: DeliveryRecord) -> None:
+        """Note that a record was stored with the changes that it says are delivered."""
+        self.record, self.at, self._first = record, record.delivered, False
+        self._hold()
+
     def stop(self, epoch: Epoch, refused: Sequence[RefusedRow]) -> None:
         """Store that the delivery has stopped at rows of an epoch."""
         first = refused[0]

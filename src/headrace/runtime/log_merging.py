@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Files
+from headrace.ledger import Files, SegmentFile
+from headrace.log import SegmentWriter, open_segment
 from headrace.log.merging import TAIL_SEGMENTS, Piece, due, merged
 from headrace.runtime.retirement import newest_time
 from headrace.spine import mounts
@@ -24,6 +26,7 @@ from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
     from weakref import WeakSet
 
     from headrace.ledger import LoggedSegment, Retired, Segment
@@ -43,6 +46,12 @@ _AT_ONCE: Final = 16_384
 _NOTHING: Final = (Offset(0), 0)
 RESTING_SEGMENTS: Final = 16
 """So many landings are merged of a log to which nothing is appended for a while."""
+_DEAD_BYTES: Final = 1 << 23
+"""So many bytes in files of landings that are not needed are not worth a copy of others, ..."""
+_DEAD_AT_REST: Final = 1 << 20
+"""... and at rest; more ..."""
+_NEEDED_OF_ONE: Final = 4
+"""... where so many are needed for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +91,14 @@ class LogMerging:
 
     loop: EpochLoop
     held: HeldFiles
+    close_files: Callable[[frozenset[str]], frozenset[str]]
+    """As that of :class:`headrace.runtime.compaction.Compaction`."""
     _left: dict[RelationId, set[Offset]] = field(default_factory=dict)
     _apart: dict[RelationId, set[Offset]] = field(default_factory=dict)
     _done: dict[RelationId, tuple[Offset, int]] = field(default_factory=dict)
     _replaced: list[_Replaced] = field(default_factory=list)
+    _merged_out_of: set[str] = field(default_factory=set)
+    """The files with segments that this process has merged, if others in them are needed."""
     _begun: bool = False
 
     def begin(self) -> None:
@@ -102,6 +115,13 @@ class LogMerging:
         Logs with fewer new segments than a ``tail`` are not looked at. ``pause`` is called often.
         """
         self.begin()
+        count = self._merge_due(pause, tail)
+        resting = tail < TAIL_SEGMENTS
+        if count or resting:
+            self._leave_files(resting=resting)
+        return count
+
+    def _merge_due(self, pause: Callable[[], None], tail: int) -> int:
         count = 0
         for relation in self.loop.ledger.log.landed.take(tail):
             if relation not in self.loop.ledger.head.ends:
@@ -189,6 +209,71 @@ class LogMerging:
         self._done[relation] = first, newest
         return count
 
+    def _leave_files(self, *, resting: bool) -> None:
+        """Copy landings out of files that are mostly not needed, if that is worth it.
+
+        A file is deleted once nothing in it is needed. So a landing of a log that gets few would
+        keep the bytes of all others beside it that were merged. While others arrive, it is asked
+        only about files that have had some merged.
+        """
+        directory = self.loop.directory / "log"
+        if mounts.mount_of(directory) is not None:
+            return  # there, a file has the landings of one moment
+        uses = self.loop.ledger.files.log_uses(None if resting else self._merged_out_of)
+        self._merged_out_of &= uses.keys()
+        most = _DEAD_AT_REST if resting else _DEAD_BYTES
+        dead = {
+            name: (directory / name).stat().st_size - used
+            for name, used in uses.items()
+            if (directory / name).exists()  # who reads a missing one says so
+        }
+        total, most = sum(dead.values()), max(most, sum(uses.values()) // _NEEDED_OF_ONE)
+        if total <= most:
+            return
+        left = []
+        for name in sorted(dead, key=lambda name: uses[name] / max(1, dead[name])):
+            if total <= most // 2 or uses[name] > dead[name]:
+                break
+            left.append(name)
+            total -= dead[name]
+        unsettled = self.close_files(frozenset(left))
+        for name in left:
+            if name not in unsettled and not self.loop.closing.is_set():
+                self._leave_file(directory, name)
+
+    def _leave_file(self, directory: Path, name: str) -> None:
+        """Copy the landings in a file that are needed, and name the copies instead."""
+        loop, those = self.loop, self.loop.ledger.log_merges.landings_in(name)
+        if not those:
+            return
+        rows = [open_segment(directory, each.file) for each in those]
+        streams = (loop.catalog.by_id.get(each.relation) for each in those)
+        # As where they landed: a log with retention shares no file.
+        owners = [
+            each.id if isinstance(each, Stream) and each.declaration.retention is not None else None
+            for each in streams
+        ]
+        writer = SegmentWriter(directory)
+        written = writer.write(rows, owners)
+        writer.close()
+        copies = [each for each in written if isinstance(each, SegmentFile)]
+        names = sorted({each.name for each in copies})
+        for each in written:
+            if isinstance(each, HeadraceError):
+                mounts.discard(directory, names)
+                raise each
+        loop.fault("log copied")
+        try:
+            loop.ledger.log_merges.move(list(zip(those, copies, strict=True)))
+        except HeadraceError as error:
+            if error.code is not Code.CONFLICT:
+                raise
+            mounts.discard(directory, names)  # nothing was committed
+            loop.ledger.require_newest()
+            return
+        for relation, count in Counter(each.relation for each in those).items():
+            self._keep_for_readers(relation, count, frozenset([name]))
+
     def _limit(self, relation: RelationId) -> Offset:
         """Return the offset up to which segments are merged: as far as epochs have read them.
 
@@ -246,19 +331,14 @@ class LogMerging:
             loop.ledger.require_newest()
             _log.info("%s %s", error.primary, error.detail)
             return False
-        # Who asks the ledger from now on is given the new segment.
         names = frozenset(each.file.name for each in found.segments)
-        hold = self.held.keep(Files(segments=names))
-        log = loop.ledger.log
-        self._replaced.append(
-            _Replaced(
-                those[0].segment.relation,
-                len(found.segments),
-                time.time(),
-                loop.published.alive(),
-                log.holds.alive(),
-                hold,
-            )
-        )
+        self._keep_for_readers(those[0].segment.relation, len(found.segments), names)
         loop.fault("log exchanged")
         return True
+
+    def _keep_for_readers(self, relation: RelationId, segments: int, names: frozenset[str]) -> None:
+        """Hold files for those who were given segments in them; others are given the new ones."""
+        self._merged_out_of |= names
+        hold = self.held.keep(Files(segments=names))
+        states, holds = self.loop.published.alive(), self.loop.ledger.log.holds.alive()
+        self._replaced.append(_Replaced(relation, segments, time.time(), states, holds, hold))

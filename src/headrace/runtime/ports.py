@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.ledger import LoadProgress, Reject
+    from headrace.ledger import DeliveryRecord, LoadProgress, Reject
     from headrace.runtime.step import Report, Share, Step
     from headrace.runtime.takeover import Sizes, Takeover
     from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
@@ -395,6 +395,18 @@ class SinkWriter(Protocol):
 
     def close(self) -> None:
         """Release what is held; the writer may be used again, and then connects again."""
+        ...
+
+
+@runtime_checkable
+class StoresPosition(Protocol):
+    """A writer into this database, where the record of a delivery is stored with the changes."""
+
+    def write_with(self, record: DeliveryRecord, parts: Iterable[pa.Table]) -> None:
+        """Write the changes up to the epoch that a record says is delivered, with the record.
+
+        That is one transaction. Otherwise as :meth:`SinkWriter.write`; no row is refused.
+        """
         ...
 
 

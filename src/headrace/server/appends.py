@@ -11,6 +11,7 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -200,10 +201,9 @@ def _lines(data: bytes, relation: object) -> pa.Table:
         )
     require_lines("the body of the request", data)
     text = data[after_mark(data).position :]
-    columns = _given(relation, text)
-    decoded = JsonDecoder("", with_former(relation, Schema(columns))).decode(
-        RecordBlock(text, 1, FilePosition(), len(text))
-    )
+    schema = Schema(_given(relation, text))
+    decoder = _decoder(with_former(relation, schema))
+    decoded = decoder.decode(RecordBlock(text, 1, FilePosition(), len(text)))
     if decoded.rejects:
         first = min(decoded.rejects, key=lambda reject: reject.line or 0)
         at = "" if first.column is None else f'column "{first.column}": '
@@ -214,8 +214,16 @@ def _lines(data: bytes, relation: object) -> pa.Table:
             hint="Correct the line, and send the request again.",
             span=Span(first.raw, 0, len(first.raw), None, first.line or 1),
         )
-    tables = (as_present(relation, table) for table in decoded.tables)
-    return pa.concat_tables([Schema(columns).arrow.empty_table(), *tables])
+    tables = [as_present(relation, table) for table in decoded.tables]
+    return (
+        tables[0] if len(tables) == 1 else pa.concat_tables(tables or [schema.arrow.empty_table()])
+    )
+
+
+@lru_cache(maxsize=256)
+def _decoder(schema: Schema) -> JsonDecoder:
+    """Return what decodes lines: to create it takes longer than a few lines do."""
+    return JsonDecoder("", schema)
 
 
 def _given(relation: Stream | Table, text: bytes) -> tuple[Column, ...]:

@@ -31,7 +31,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.types.earlier import EARLIER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _NOT_KEPT = (
     CalendarIntervalType,
@@ -284,10 +284,15 @@ class Schema:
 
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The column names, in order."""
         return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def by_lower_name(self) -> Mapping[str, Column]:
+        """The columns by their names in lower case."""
+        return {column.name.lower(): column for column in self.columns}
 
     @cached_property
     def spark(self) -> StructType:
@@ -315,7 +320,7 @@ class Schema:
             for field, column in pairs
         )
 
-    @property
+    @cached_property
     def stored_names(self) -> tuple[str, ...]:
         """The names of the columns in the segments of a log and in a table's runs, in order."""
         return tuple(column.stored_name for column in self.columns)

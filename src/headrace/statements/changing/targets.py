@@ -121,13 +121,13 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
     generated = relation.declaration.generated
     if not names:
         return tuple(c for c in relation.schema.columns if c.name not in generated)
-    by_name = {column.name.lower(): column for column in relation.schema.columns}
+    by_name = relation.schema.by_lower_name
     time = given_time(relation)
     if time is not None:
-        by_name[time.name.lower()] = time
+        by_name = {**by_name, time.name.lower(): time}
     for name in names:
         _require_column(relation, name, by_name, span)
-        if by_name[name.lower()].name in generated:
+        if generated and by_name[name.lower()].name in generated:
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" is generated, so it cannot be written',
@@ -140,9 +140,9 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
 def _require_column(
     relation: Stream | Table, name: str, by_name: Mapping[str, Column], span: Span
 ) -> None:
-    known = relation.schema.names
     if name.lower() in by_name:
         return
+    known = relation.schema.names
     present = present_name(relation, name)
     raise HeadraceError(
         Code.INVALID,
