@@ -139,7 +139,7 @@ def test_a_segment_with_corrections_is_listed_once_for_the_offsets_of_any_of_the
 
     assert listed(0, 26) == [10, 12, 19]
     assert (listed(11, 26), listed(12, 19), listed(13, 19)) == ([12, 19], [12], [])
-    known = ledger.log_merges.segments(relation, Offset(19))
+    known = ledger.log_merges.segments(relation, Offset(0), Offset(19))
     ledger.log_merges.exchange(known[:3], segment(14))
     assert (listed(0, 26), listed(11, 26), listed(13, 26)) == ([0, 19], [0, 19], [19])
 
