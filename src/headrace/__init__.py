@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.session import Session
     from headrace.statements.results import Freshness, Progress, Result, Subscription
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AnyDatabase",
