@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -66,9 +67,16 @@ def test_every_operator_documents_its_algebra_state_cost_and_nulls():
             assert section in path.read_text(), f"{path.name} lacks {section}"
 
 
+def lines_to_read(source: str) -> int:
+    """How many lines a reader has before them: all but those of imports."""
+    imports = (ast.Import, ast.ImportFrom)
+    found = [each for each in ast.walk(ast.parse(source)) if isinstance(each, imports)]
+    return len(source.splitlines()) - sum(each.end_lineno - each.lineno + 1 for each in found)
+
+
 def test_no_module_is_too_long_to_read():
     for path in (ROOT / "src").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 600, path
+        assert lines_to_read(path.read_text()) <= 600, path
 
 
 LONG_PAGES = ("changing.md", "lineage.md", "queries.md", "repair.md")
