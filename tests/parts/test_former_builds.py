@@ -13,7 +13,7 @@ from headrace.types import RelationId, Schema
 from waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
     from headrace.catalog import Relation
@@ -76,7 +76,9 @@ class Database:
     def now(self) -> int:
         return int(self.now_ * 1_000_000)
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def exclusive(
+        self, _among: Collection[RelationId] | None = None
+    ) -> AbstractContextManager[None]:
         return nullcontext()
 
     def drop(self, ids: Sequence[RelationId]) -> None:

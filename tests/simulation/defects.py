@@ -202,7 +202,7 @@ def _none_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _changed_beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nothing wait for steps, and nobody ask whether what they read has changed."""
-    monkeypatch.setattr(SetSteps, "_wait_for_steps", _nothing)
+    monkeypatch.setattr(SetSteps, "_can_take", lambda sets, hold: sets.members_of(hold.among))
     monkeypatch.setattr(Parting, "require_unchanged", _nothing)
     monkeypatch.setattr(commit, "_require_unchanged", _nothing)
 
