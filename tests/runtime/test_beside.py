@@ -466,6 +466,33 @@ def test_the_clock_stands_still_while_views_that_read_it_are_busy(
     assert (ledger.head.clock, sets.counts()) == (later, (WIDE + 1, WIDE + 2))
 
 
+def test_the_clock_of_an_epoch_passes_no_row_that_is_due_since_it_was_polled(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, ledger, over_a = sets.db.loop, sets.db.ledger, sets.over_a.id
+    sets.append(sets.b, 1)
+    sets.advance()
+    began, asked = ledger.head.clock, list[int]()
+
+    def ticking() -> int:
+        """Return a clock that goes on whenever it is read."""
+        asked.append(began + 10 * (1 + len(asked)))
+        return asked[-1]
+
+    loop.clock = ticking
+    monkeypatch.setattr(type(loop.timetable), "views", lambda _self: frozenset({over_a}))
+    for left in (0, WIDE):  # changes of another set, of which a wide step is made
+        for at in range(began, began + 60, 5):
+            monkeypatch.setattr(type(loop.timetable), "at", lambda _self, _state, at=at: {over_a: at})
+            asked.clear()
+            sets.append(sets.b, 1 + left)
+            poll, wide = loop.parting.parted()
+            assert over_a in poll.due or poll.clock.after < at
+            rest, _ = loop.parting.without_wide(poll, frozenset({sets.b.id}))
+            assert over_a in rest.due or rest.clock.after < at
+            assert all(each.clock.after == asked[0] for each in wide)
+
+
 @dataclass
 class Latch:
     """A runner's steps of one table wait until they are let go."""

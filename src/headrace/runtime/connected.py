@@ -242,14 +242,18 @@ class Parting:
         return self._busy[2]
 
     def clock_without(self, without: Collection[RelationId]) -> Clock:
-        """Return the clock of an epoch ``without`` some relations.
+        """Return the clock of an epoch made now ``without`` some relations; see :meth:`left_by`."""
+        before = self.loop.ledger.epochs.clock()
+        return self.left_by(Clock(before, self.loop.now()), without)
+
+    def left_by(self, clock: Clock, without: Collection[RelationId]) -> Clock:
+        """Return the clock of an epoch that leaves out some relations, polled at ``clock``.
 
         It stands still if they have views that read it, as rows may be due in these; or if it is
-        held itself.
+        held itself. It is never read again: rows that are due since would be passed over.
         """
-        before = self.loop.ledger.epochs.clock()
         stands = CLOCK in without or not self.sets().clocked.isdisjoint(without)
-        return Clock(before, before if stands else self.loop.now())
+        return Clock(clock.before, clock.before) if stands else clock
 
     def together(self) -> Poll:
         """Fix the inputs of an epoch of all sets that may be stepped now; see :class:`Backlog`."""
@@ -288,9 +292,8 @@ class Parting:
             due -= part
             busy |= sets.touched(part)
         self._apart, each_alone = max(0, self._apart - 1), self._apart > 0
-        # Rows may be due in the sets that are left out: the clock stands still for them.
-        clock = self.clock_without(busy)
-        return Poll(previous, narrow, clock, due, narrow=True, apart=each_alone), wide
+        moved = self.left_by(clock, busy)
+        return Poll(previous, narrow, moved, due, narrow=True, apart=each_alone), wide
 
     def without_wide(self, poll: Poll, changed: frozenset[RelationId]) -> tuple[Poll, list[Poll]]:
         """Return a poll without the set whose step is wide, and that of the set.
@@ -302,9 +305,7 @@ class Parting:
         members = self.sets().touched(changed)
         own = {id_: each for id_, each in poll.ranges.items() if id_ in members}
         others = {id_: each for id_, each in poll.ranges.items() if id_ not in members}
-        clock = poll.clock
-        if not self.sets().clocked.isdisjoint(members):
-            clock = self.clock_without(members)
+        clock = self.left_by(poll.clock, members)
         rest = replace(poll, ranges=others, due=poll.due - members, clock=clock, apart=True)
         return rest, [Poll(poll.previous, own, poll.clock, poll.due & members)]
 
