@@ -483,7 +483,9 @@ def test_the_clock_of_an_epoch_passes_no_row_that_is_due_since_it_was_polled(
     monkeypatch.setattr(type(loop.timetable), "views", lambda _self: frozenset({over_a}))
     for left in (0, WIDE):  # changes of another set, of which a wide step is made
         for at in range(began, began + 60, 5):
-            monkeypatch.setattr(type(loop.timetable), "at", lambda _self, _state, at=at: {over_a: at})
+            monkeypatch.setattr(
+                type(loop.timetable), "at", lambda _self, _state, at=at: {over_a: at}
+            )
             asked.clear()
             sets.append(sets.b, 1 + left)
             poll, wide = loop.parting.parted()
