@@ -128,6 +128,7 @@ def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_rep
 
     sessions = "SELECT id % 2 AS k, count(*) AS n FROM s GROUP BY 1, session_window(at, '1 day')"
     middle = "SELECT id % 2 AS k, median(id) AS m FROM s GROUP BY 1"
+    least = "SELECT id % 2 AS k, min(double(id)) AS m FROM s GROUP BY 1"
     later = {each.name: max(Edition) + 1 for each in Edition if each >= Edition.NEAR_ROWS}
     known = SimpleNamespace(**{each.name: each for each in Edition} | later)
 
@@ -142,10 +143,12 @@ def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_rep
             db.sql(f"CREATE MATERIALIZED VIEW first AS {first}")
             db.sql(f"CREATE MATERIALIZED VIEW visits AS {sessions}")
             db.sql(f"CREATE MATERIALIZED VIEW middle AS {middle}")
+            db.sql(f"CREATE MATERIALIZED VIEW least AS {least}")
             db.sql("INSERT INTO s VALUES (1, TIMESTAMP '2024-01-01 00:00:00')")
             catalog = db.parts.reader.catalog
-            before, numbered, whole, halved = (
-                catalog.resolve(name).circuit for name in ("late", "first", "visits", "middle")
+            before, numbered, whole, halved, unsigned = (
+                catalog.resolve(name).circuit
+                for name in ("late", "first", "visits", "middle", "least")
             )
     with headrace.connect(tmp_path, **settings) as db:
         db.sql("INSERT INTO s VALUES (2, TIMESTAMP '2024-01-03 00:00:00')")
@@ -161,9 +164,12 @@ def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_rep
         assert db.parts.reader.catalog.resolve("visits").circuit == whole
         assert sorted(db.sql("SELECT k, m FROM middle").fetchall()) == [(0, 2.0), (1, 2.0)]
         assert db.parts.reader.catalog.resolve("middle").circuit == halved
-        db.sql("REBUILD VIEW visits; REBUILD VIEW middle")
+        assert sorted(db.sql("SELECT k, m FROM least").fetchall()) == [(0, 2.0), (1, 1.0)]
+        assert db.parts.reader.catalog.resolve("least").circuit == unsigned
+        db.sql("REBUILD VIEW visits; REBUILD VIEW middle; REBUILD VIEW least")
         assert db.parts.reader.catalog.resolve("visits").circuit != whole
         assert db.parts.reader.catalog.resolve("middle").circuit != halved
+        assert db.parts.reader.catalog.resolve("least").circuit != unsigned
         db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW first AS {first}")
         assert db.parts.reader.catalog.resolve("first").circuit != numbered
         db.sql("INSERT INTO s VALUES (5, TIMESTAMP '2024-01-03 18:00:00')")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from headrace.engine.narrow import nodes
@@ -95,15 +97,27 @@ def test_a_narrow_epoch_whose_changes_fan_out_goes_on_as_jobs(oracle, monkeypatc
 
 def test_a_zero_that_came_with_its_sign_goes_at_any_width(oracle):
     run = oracle(small_rows=3)
-    run.table("t", "id INT, g INT, h DOUBLE", key="id")
+    run.table("t", "id INT, g INT, h DOUBLE, f FLOAT, at TIMESTAMP", key="id")
     run.view("middle", "SELECT g, median(h) AS m, min(h) AS l FROM t GROUP BY g")
-    for rows in ([(1, 1, -0.0)], [(i, 1, -0.0) for i in range(2, 9)]):
-        run.insert("t", rows)
+    run.view("least", "SELECT g, min(h) AS l FROM t GROUP BY g")
+    run.view("most", "SELECT g, max(f) AS m FROM t GROUP BY g")
+    run.view("within", "SELECT min(named_struct('h', h)) AS l, max(array(f)) AS m FROM t")
+    run.view("visits", "SELECT max(h) AS m FROM t GROUP BY g, session_window(at, '1 hour')")
+    run.view("sounds", "SELECT id, soundex(string(h)) AS s FROM t")  # Spark runs the steps
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    for ids in (range(1, 2), range(2, 9)):
+        run.insert("t", [(i, 1, -0.0, -0.0, day) for i in ids])
         run.epoch()
-    run.delete("t", "id < 7")
+    for some_ in ("id < 7", "id > 6"):
+        run.delete("t", some_)
+        run.epoch()
+    for ids in (range(3), range(3, 6)):
+        run.insert("t", [(i, 1, -0.0, -0.0, day) for i in ids])
+        run.epoch()
+    assert str(run.rows("least") + run.rows("most")) == "[(1, -0.0), (1, -0.0)]"
+    run.delete("t", "id < 5")
     run.epoch()
-    run.delete("t", "id = 7")
-    run.epoch()
-    widths = [each.counters["width"] for each in run.db.parts.ledger.epochs.newest(4)]
-    assert widths == ["narrow", "wide: many changes", "wide: many changes", "narrow"]
+    widths = [each.counters["width"] for each in run.db.parts.ledger.epochs.newest(7)]
+    wide, few = "wide: many changes", "narrow"
+    assert widths == [wide, few, few, few, wide, wide, few]
     run.finish()

@@ -45,6 +45,7 @@ _EXACT_INSTEAD = {
 
 _NUMBERS = (ByteType, ShortType, IntegerType, LongType)
 _EXACT = (*_NUMBERS, DecimalType)
+_FLOATS = (FloatType, DoubleType)
 _DIGITS = 18
 """The most digits of decimals whose percentiles are kept in order."""
 
@@ -212,6 +213,7 @@ def called(
         call,
         _pick(function, arguments),
         _percentiles(call, types),
+        edition >= Edition.SIGNS_KEPT and name in ("min", "max") and holds(types[0], _FLOATS),
     )
 
 

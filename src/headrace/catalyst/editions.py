@@ -26,6 +26,8 @@ class Edition(IntEnum):
     """Percentiles read the values next to the ones they have, and not all rows of a group."""
     ORDERS_COUNTED = 7
     """``dense_rank()`` counts the values of the order before a row, and reads the rows after it."""
+    SIGNS_KEPT = 8
+    """The least and greatest of floats are kept as they are, with the sign of a zero."""
 
 
 LATEST: Final = max(Edition)

@@ -103,7 +103,7 @@ class AggregateFunction(Evaluated):
     ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
     result cannot be computed from sums or extrema, or None. ``ordered``: the result may depend on
     the order of rows. ``pick`` says which row has the value, if it is that of one row, and
-    ``percentiles`` which values it shows.
+    ``percentiles`` which values it shows. ``keeps_signs``: values are kept as they are, also zeros.
 
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
     accumulators, and its ``evaluateExpression`` computes the result from them.
@@ -120,6 +120,7 @@ class AggregateFunction(Evaluated):
     handle: Any
     pick: Pick | None = None
     percentiles: Percentiles | None = None
+    keeps_signs: bool = False
 
     @property
     def skips_nulls(self) -> bool:

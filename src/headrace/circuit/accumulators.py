@@ -26,6 +26,7 @@ from headrace.operators import (
     Quantile,
     QuantileColumn,
     Quantiles,
+    SignedExtremum,
 )
 from headrace.types import ArrayType, DecimalType, DoubleType, LongType, to_arrow
 from headrace.zset import OrderBy
@@ -137,7 +138,8 @@ class Accumulators:
     @property
     def picks(self) -> bool:
         """Whether a value of a row is shown as it is."""
-        return any(isinstance(part, Picked | Quantiles) for part in self.parts)
+        shown = Picked | Quantiles | SignedExtremum
+        return any(isinstance(part, shown) for part in self.parts)
 
 
 ROWS = "__rows"
@@ -257,7 +259,8 @@ class _Collected:
         slot = (function.name, *_slot(function))
         if slot not in self.valued:
             (argument,) = function.arguments
-            self.valued[slot] = Extremum(
+            kind = SignedExtremum if function.keeps_signs else Extremum
+            self.valued[slot] = kind(
                 self._field(argument, function.condition),
                 self._weight(function.arguments, function.condition),
                 f"e{len(self.valued)}",

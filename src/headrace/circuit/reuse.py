@@ -33,7 +33,14 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import Distinct, Extremum, InnerJoin, SessionAggregate, TouchedSessions
+from headrace.operators import (
+    Distinct,
+    Extremum,
+    InnerJoin,
+    SessionAggregate,
+    SignedExtremum,
+    TouchedSessions,
+)
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -256,8 +263,9 @@ def _keeps_values(part: Part) -> bool:
 
 def _with_values_of(parts: list[Part], kept: Aggregate, weight: str | None) -> list[int] | None:
     """Return the kept parts of a weight, by position, that have all values of some parts."""
-    every = enumerate(kept.accumulators.parts)
+    every, signed = enumerate(kept.accumulators.parts), any(map(_is_signed, parts))
     among = {i: part for i, part in every if part.weight == weight and _keeps_values(part)}
+    among = {i: part for i, part in among.items() if _is_signed(part) == signed}
     whole = [i for i, part in among.items() if not _is_one(part)]
     if whole:
         return whole[:1]
@@ -265,6 +273,11 @@ def _with_values_of(parts: list[Part], kept: Aggregate, weight: str | None) -> l
     if not all(isinstance(part, Extremum) and _is_one(part) and part.end in ends for part in parts):
         return None
     return [ends[part.end] for part in parts if isinstance(part, Extremum)]
+
+
+def _is_signed(part: Part) -> bool:
+    """Whether the values that a part keeps are as they came, also zeros."""
+    return isinstance(part, SignedExtremum)
 
 
 def _is_one(part: Part) -> bool:

@@ -9,6 +9,7 @@ from headrace.operators.aggregate_parts import (
     FloatSum,
     Part,
     Picked,
+    SignedExtremum,
     ValuePart,
 )
 from headrace.operators.compared import BOUND, VALUE, Compared
@@ -94,6 +95,7 @@ __all__ = [
     "RowKind",
     "SemiJoin",
     "SessionAggregate",
+    "SignedExtremum",
     "StatefulOperator",
     "StepResult",
     "Temporal",

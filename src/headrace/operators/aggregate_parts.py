@@ -189,6 +189,15 @@ class Extremum(OfOne):
 
 
 @dataclass(frozen=True)
+class SignedExtremum(Extremum):
+    """An extremum of floats, or of values that have floats, which come as they are.
+
+    Rows must not be added up by their values before: that makes -0.0 a 0.0, which is another value
+    where it is retracted.
+    """
+
+
+@dataclass(frozen=True)
 class Picked(ValuePart):
     """``max_by(a, b)``, ``min_by(a, b)``, ``first(a)``, ``last(a)``: the value of the first row.
 
