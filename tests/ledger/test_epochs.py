@@ -134,6 +134,69 @@ def test_epochs_that_nothing_names_are_forgotten_but_not_the_newest(
     assert step(ledger) == 10
 
 
+def counted(ledger: Ledger) -> tuple[int, int, int]:
+    """How many rows what grows with epochs has."""
+    with ledger._transactions.reading() as connection:
+        epochs, reads, gaps = (
+            connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+            for table in (schema.epochs, schema.reads, schema.gaps)
+        )
+    return epochs, reads, gaps
+
+
+def test_epochs_are_forgotten_a_few_rows_at_a_time_with_what_they_read_and_their_gaps(
+    ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 3)
+    monkeypatch.setattr("headrace.ledger.epochs._AT_ONCE", 8)
+    logs = [orders, *(relation(ledger, f"log{number}") for number in range(9))]
+    ledger.commit(EpochCommit(Epoch(1), "a", created=tuple(logs[1:])))
+    for each in logs:
+        ledger.log.append(each.relation, segment(40))
+    for number in range(40):
+        read_now = logs if number == 6 else logs[:3]  # more at once than may be deleted at once
+        reads = tuple(
+            Read(e.relation, at, Offset(at + 1))
+            for e in read_now
+            for at in [ledger.head.position(e.relation)]
+        )
+        view, last = logs[number % 10].relation, ledger.head.epoch
+        repaired = (RepairedView(view, "stopped", Epoch(last - 1)),)
+        ledger.dirty.mark(Dirty(view, "stopped", 1.0, "x", Epoch(last - 1)))
+        ledger.commit(EpochCommit(last, "b", reads=reads, repaired=repaired))
+    assert counted(ledger) == (43, 40 * 3 + 7, 40)
+    oldest, deleted = ledger.head.epoch, list[int]()
+    gap = ledger.dirty.gaps(orders.relation)[-1]
+    while True:
+        before = counted(ledger)
+        if not ledger.epochs.forget(oldest):
+            break
+        deleted.extend(b - a for b, a in zip(before, counted(ledger), strict=True))
+    assert max(deleted) == 10, "an epoch is forgotten whole"
+    assert sorted(deleted)[-2] <= 8
+    assert counted(ledger) == (4, 4 * 3, 3)
+    assert gap.until > oldest - 10
+    assert not ledger.violations()
+    assert step(ledger) == oldest + 1
+
+
+def test_a_step_that_began_before_what_is_recorded_is_refused(
+    ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 3)
+    for _ in range(9):
+        step(ledger)
+    ledger.make_small(Epoch(6))
+    assert ledger.epochs.newest()[-1].epoch == 5
+    for began, refused in ((Epoch(3), True), (Epoch(4), False)):
+        late = EpochCommit(ledger.head.epoch, "late", began=began, members=(orders.relation,))
+        if refused:
+            with pytest.raises(HeadraceError, match="has changed since epoch 3"):
+                ledger.commit(late)
+        else:
+            assert ledger.commit(late) == late.epoch
+
+
 def test_objects_live_from_their_epoch_until_they_are_dropped(
     ledger: Ledger, orders: NewObject
 ) -> None:

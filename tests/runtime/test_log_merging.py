@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from pyspark.sql.types import LongType
 
 from headrace.catalog import View
@@ -53,6 +54,7 @@ from runtime.crashing import Crash, Faults
 from runtime.pure import ROW, TABLE, PureDatabase
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
@@ -275,6 +277,46 @@ def test_what_a_merge_looks_at_does_not_grow_with_the_log(
     assert len(set(read)) == 1
     assert db.ledger.log_merges.counts()[table.id] >= 5 * TAIL_SEGMENTS // 64
     assert len(rows_of_log(db, share_of(db, table))) == 5 * TAIL_SEGMENTS
+
+
+def instructions(db: PureDatabase, what: Callable[[], object]) -> int:
+    """Return about how many instructions of SQLite something takes: the rows it looks at count."""
+    count = 0
+
+    def counting() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    def watched(connection: sqlite3.Connection, *_: object) -> None:
+        connection.set_progress_handler(counting, 10)
+
+    db.ledger._transactions.store._close_idle()
+    with db.ledger._transactions.reading() as connection:
+        pool = connection.engine.pool
+    db.ledger._transactions.store._close_idle()
+    sa.event.listen(pool, "checkout", watched)
+    what()
+    sa.event.remove(pool, "checkout", watched)
+    db.ledger._transactions.store._close_idle()
+    return 10 * count
+
+
+def test_a_sweep_after_a_merge_does_not_look_at_the_segments_that_stay(db: PureDatabase) -> None:
+    kept, busy = db.create_table("kept"), db.create_table("busy")
+    db.compaction.run()
+    looked = []
+    for number in range(2):
+        land(db, kept, 1_000 * number, 1 + 200 * number)
+        db.ledger.log.landed.take(1)  # those are not merged
+        db.segments.close_pack(frozenset(files(db)))
+        land(db, busy, 1_000 * number, RESTING_SEGMENTS)
+        assert db.compaction.logs.run(tail=RESTING_SEGMENTS) >= RESTING_SEGMENTS
+        before = files(db)
+        looked.append(instructions(db, db.compaction.sweep))
+        assert before - files(db), "the file that was merged is deleted"
+    assert db.ledger.log_merges.counts()[kept.id] > 200
+    assert looked[1] <= 1.2 * looked[0] + 100
 
 
 def test_a_long_tail_is_merged_in_parts(db: PureDatabase, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,6 +280,7 @@ def statements(db: PureDatabase, table: Table, number: int) -> int:
     def traced(connection: sqlite3.Connection, *_: object) -> None:
         connection.set_trace_callback(found.append)
 
+    db.ledger._transactions.store._close_idle()  # those that are kept are not checked out again
     sa.event.listen(pool, "checkout", traced)
     db.append(table, [(number, 1, 1)])
     landed = len(found)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Stage = Callable[[str], None]
 
 # Statements of every epoch are built once: building them costs more than running them.
+_FIRST_EPOCH: Final = sa.select(sa.func.min(schema.epochs.c.epoch))
 _LAST_EPOCH: Final = DriverStatement(sa.select(sa.func.max(schema.epochs.c.epoch)))
 _INSERT: Final = {table: DriverStatement(table.insert()) for table in schema.metadata.sorted_tables}
 
@@ -39,6 +40,11 @@ def last_epoch(connection: sa.Connection) -> Epoch:
     """Return the newest committed epoch."""
     ((last,),) = _LAST_EPOCH.rows(connection)
     return Epoch(last)
+
+
+def first_epoch(connection: sa.Connection) -> Epoch:
+    """Return the oldest epoch that is still recorded."""
+    return Epoch(connection.execute(_FIRST_EPOCH).scalar_one())
 
 
 class OutdatedEpochError(HeadraceError):
@@ -89,12 +95,13 @@ def commit_epoch(writing: WriteTransaction, commit: EpochCommit, now: float, sta
 def _require_unchanged(connection: sa.Connection, commit: EpochCommit, began: Epoch) -> None:
     """Check that epochs after ``began`` have changed nothing of a commit's members.
 
-    Merges may have replaced runs: the sums are the same.
+    Merges may have replaced runs: the sums are the same. What epochs have changed that are not
+    recorded any longer is not known.
     """
     objects, owners, runs, reads = schema.objects, schema.arrangements, schema.runs, schema.reads
     redefined = sa.select(schema.epochs.c.counters).where(schema.epochs.c.epoch > began)
     members = set(commit.members)
-    changed = any(
+    changed = first_epoch(connection) > began + 1 or any(
         not members.isdisjoint(counters.get(REDEFINED, ()))
         for counters in connection.execute(redefined).scalars()
     )

@@ -9,7 +9,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.commit import last_epoch
+from headrace.ledger.commit import first_epoch, last_epoch
 from headrace.ledger.records import CLOCK, EpochRecord, Fence, Read
 from headrace.types import Epoch, FrontierId, Offset, RelationId
 
@@ -26,9 +26,9 @@ _KEPT: Final = 1000
 """The number of epochs whose counters are kept that were known only after the commit."""
 _LEAST: Final = 1000
 """The number of epochs whose record is kept in any case: listings show them."""
-_AT_ONCE: Final = 10_000
-"""How many are forgotten in one transaction: others that write wait for it."""
-_FIRST_EPOCH: Final = sa.select(sa.func.min(schema.epochs.c.epoch))
+_AT_ONCE: Final = 4096
+"""How many rows of a table are deleted in one transaction: others that write wait for it."""
+_NEXT_READ: Final = sa.select(schema.reads.c.epoch).order_by(schema.reads.c.epoch).limit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +86,30 @@ class Epochs:
             found = connection.execute(query.limit(1)).scalar()
         return first if found is None else Epoch(found)
 
-    def forget(self, before: Epoch) -> None:
-        """Delete the record of epochs that nothing refers to; one before and the newest stay.
+    def forget(self, before: Epoch) -> int:
+        """Delete some of the record of epochs that nothing refers to, the oldest; return how many.
 
-        An epoch is committed after two that follow each other, also in a branch that begins there.
+        One ``before`` and the newest stay: an epoch is committed after two that follow each other,
+        also in a branch that begins there.
         """
-        reads, epochs = schema.reads, schema.epochs
+        reads, epochs, gaps = schema.reads, schema.epochs, schema.gaps
         last = min(before - 1, self._transactions.head.epoch - _LEAST)
-        while True:
-            with self._transactions.writing() as writing:
-                first = first_epoch(writing.connection)
-                if first >= last:
-                    return
-                upto = min(first + _AT_ONCE, last)
-                for column in (reads.c.epoch, epochs.c.epoch):
-                    writing.connection.execute(column.table.delete().where(column < upto))
+        with self._transactions.reading() as connection:
+            first = first_epoch(connection)
+            later = connection.execute(_NEXT_READ.offset(_AT_ONCE)).scalar()
+        upto = min(first + _AT_ONCE, last)
+        if later is not None:
+            upto = min(upto, max(later, first + 1))
+        if first >= upto:
+            return 0
+        with self._transactions.writing() as writing:
+            for table, past in (
+                (reads, reads.c.epoch < upto),
+                (epochs, epochs.c.epoch < upto),
+                (gaps, gaps.c.until <= upto),
+            ):
+                writing.connection.execute(table.delete().where(past))
+        return upto - first
 
     def commit_times(self, first: Epoch, last: Epoch) -> tuple[Ints, Ints]:
         """Return the epochs in ``[first, last]`` and when each was committed, in microseconds UTC.
@@ -135,11 +144,6 @@ class Epochs:
             return head.clock
         with self._transactions.reading() as connection:
             return committed(connection, epoch)[1]
-
-
-def first_epoch(connection: sa.Connection) -> Epoch:
-    """Return the oldest epoch that is still recorded."""
-    return Epoch(connection.execute(_FIRST_EPOCH).scalar_one())
 
 
 def committed(connection: sa.Connection, epoch: Epoch) -> tuple[float, int]:

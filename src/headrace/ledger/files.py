@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,7 +28,7 @@ from headrace.spine.mounts import PACKS, SEGMENTS
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import Offset, RelationId
@@ -71,6 +71,23 @@ _WITH_DEAD: Final = (
     .where(_DEAD)
     .distinct()
 )
+# An id in an expression has logs read first, and then of each, by its key, the segments that begin
+# before what is kept of it, and all of a log that was dropped: those of no other.
+_OF_RETIRED: Final = (
+    sa.select(schema.segments.c.file)
+    .join_from(
+        schema.logs, schema.segments, schema.segments.c.relation == schema.logs.c.relation + 0
+    )
+    .where(schema.segments.c.first_offset < schema.logs.c.since)
+)
+_OF_DROPPED: Final = (
+    sa.select(schema.segments.c.file)
+    .join_from(
+        schema.objects, schema.segments, schema.segments.c.relation == schema.objects.c.relation + 0
+    )
+    .where(schema.objects.c.dropped_epoch.is_not(None))
+)
+_MAYBE_DEAD_SEGMENTS: Final = sa.union(_OF_RETIRED, _OF_DROPPED)
 _NAMED_SEGMENTS: Final = sa.union(
     sa.select(schema.segments.c.file), sa.select(schema.replaced_files.c.file)
 )
@@ -186,17 +203,15 @@ class NamedFiles:
         """
         with self._transactions.reading() as connection:
             self._transactions.require_newest(connection)
-            dead = list(connection.execute(_WITH_DEAD).scalars())
-            packs = [
-                name
-                for start in range(0, len(dead), _BATCH)
-                for name in connection.execute(
-                    _garbage_packs(dead[start : start + _BATCH])
-                ).scalars()
-            ]
-            segments = connection.execute(_garbage_segments(held)).scalars()
-            replaced = connection.execute(_garbage_replaced(held)).scalars()
-            return Files(frozenset(packs), frozenset(segments).union(replaced))
+            packs, segments, replaced = (
+                _found(connection, garbage, connection.execute(perhaps).scalars())
+                for perhaps, garbage in (
+                    (_WITH_DEAD, _garbage_packs),
+                    (_MAYBE_DEAD_SEGMENTS, partial(_garbage_segments, held)),
+                    (sa.select(schema.replaced_files.c.file), partial(_garbage_replaced, held)),
+                )
+            )
+            return Files(packs, segments | replaced)
 
     def dead_bytes(self) -> dict[ArrangementId, int]:
         """Return the bytes of dead runs that are deleted with others only, by arrangement."""
@@ -237,9 +252,7 @@ class NamedFiles:
                 (PACKS, schema.runs.c.pack, files.packs, _garbage_packs),
                 (SEGMENTS, schema.segments.c.file, files.segments, partial(_garbage_segments, {})),
             ):
-                listed = sorted(names)
-                for start in range(0, len(listed), _BATCH):
-                    among = listed[start : start + _BATCH]
+                for among in _batches(names):
                     found = set(connection.execute(garbage(among)).scalars())
                     connection.execute(column.table.delete().where(column.in_(found)))
                     if folder == SEGMENTS:
@@ -249,16 +262,31 @@ class NamedFiles:
                     small_files.forget(connection, ((folder, name) for name in found))
 
 
+def _found(
+    connection: sa.Connection,
+    garbage: Callable[[Sequence[str]], sa.Select[Any]],
+    names: Iterable[str],
+) -> frozenset[str]:
+    """Return the files, among some, that a query finds."""
+    parts = (connection.execute(garbage(among)).scalars() for among in _batches(names))
+    return frozenset(chain.from_iterable(parts))
+
+
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield names in the parts that a statement may have."""
+    listed = sorted(names)
+    for start in range(0, len(listed), _BATCH):
+        yield listed[start : start + _BATCH]
+
+
 def _garbage_packs(among: Sequence[str]) -> sa.Select[Any]:
     """Return the query for the packs, among some, in whose units all runs are dead."""
     named = sa.select(schema.runs.c.pack).select_from(_OWNED)
     return _garbage(named, _PACK_UNIT, _DEAD, among)
 
 
-def _garbage_segments(
-    held: Mapping[RelationId, Offset], among: Sequence[str] | None = None
-) -> sa.Select[Any]:
-    """Return the query for the files of the log in whose units nobody needs any segment.
+def _garbage_segments(held: Mapping[RelationId, Offset], among: Sequence[str]) -> sa.Select[Any]:
+    """Return the query for the files of the log, among some, in units that nobody needs.
 
     Nobody needs a segment if its relation's log starts after it and it is not ``held``, or if the
     relation was dropped and none of its arrangements can be read.
@@ -267,29 +295,38 @@ def _garbage_segments(
     return _garbage(named, _SEGMENT_UNIT, _dead_segment(held), among)
 
 
-def _garbage_replaced(
-    held: Mapping[RelationId, Offset], among: Sequence[str] | None = None
-) -> sa.Select[Any]:
-    """Return the query for the files whose segments were merged, in units that nobody needs."""
-    needed = sa.select(_SEGMENT_UNIT).select_from(_OF_LOGS).where(~_dead_segment(held))
-    found = sa.select(schema.replaced_files.c.file).where(_REPLACED_UNIT.not_in(needed))
-    return found if among is None else found.where(schema.replaced_files.c.file.in_(among))
+def _garbage_replaced(held: Mapping[RelationId, Offset], among: Sequence[str]) -> sa.Select[Any]:
+    """Return the query for the files whose segments were merged, among some, that nobody needs.
+
+    Nobody needs another one of their units either.
+    """
+    needed = (
+        sa.select(_SEGMENT_UNIT)
+        .select_from(_OF_LOGS)
+        .where(_in_units(schema.segments.c.file, _SEGMENT_UNIT, among), ~_dead_segment(held))
+    )
+    file = schema.replaced_files.c.file
+    return sa.select(file).where(file.in_(among), _REPLACED_UNIT.not_in(needed))
 
 
 def _garbage(
     named: sa.Select[tuple[str]],
     unit: sa.ColumnElement[str],
     dead: sa.ColumnElement[bool],
-    among: Sequence[str] | None,
+    among: Sequence[str],
 ) -> sa.Select[Any]:
-    """Return the query for the named files, or those ``among`` some, whose units are all dead."""
-    needed = named.with_only_columns(unit).where(~dead)
+    """Return the query for the named files, among some, whose units are all dead."""
     (name,) = named.selected_columns
-    if among is not None:
-        units = {unit_of(each) for each in among}
-        needed = needed.where(name.in_(among) if units == {*among} else unit.in_(units))
-        named = named.where(name.in_(among))
-    return named.distinct().where(dead, unit.not_in(needed))
+    needed = named.with_only_columns(unit).where(_in_units(name, unit, among), ~dead)
+    return named.distinct().where(name.in_(among)).where(dead, unit.not_in(needed))
+
+
+def _in_units(
+    name: sa.ColumnElement[str], unit: sa.ColumnElement[str], among: Sequence[str]
+) -> sa.ColumnElement[bool]:
+    """Return whether a file is in a unit of some files; by its name, if none is in a bundle."""
+    units = {unit_of(each) for each in among}
+    return name.in_(among) if units == {*among} else unit.in_(units)
 
 
 def _dead_segment(held: Mapping[RelationId, Offset]) -> sa.ColumnElement[bool]:

@@ -209,7 +209,8 @@ class Ledger:
 
         What takes long: nothing should be written meanwhile.
         """
-        self.epochs.forget(oldest)
+        while self.epochs.forget(oldest):
+            pass
         self._transactions.make_small()
 
 

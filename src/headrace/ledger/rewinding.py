@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, commit, dirty, schema, soundness
-from headrace.ledger.epochs import committed, first_epoch
+from headrace.ledger.epochs import committed
 from headrace.ledger.log_merges import segment_of
 from headrace.ledger.records import LIVE, REDEFINED, Dirty
 from headrace.types import Epoch, Offset, RelationId
@@ -149,7 +149,7 @@ class _Rewinding:
             raise HeadraceError(
                 Code.INVALID, f"epoch {epoch} does not exist yet", f"The last epoch is {last}."
             )
-        recorded = first_epoch(connection)
+        recorded = commit.first_epoch(connection)
         if epoch < recorded:
             raise HeadraceError(
                 Code.INVALID,

@@ -2,9 +2,9 @@
 
 A pass retires events whose retention is over, merges segments of logs and runs that are due, stops
 keeping epochs older than the configured history, and deletes the files that no readable epoch
-needs. Between passes, segments and runs of what has changed are merged. At rest, once no epoch is
-made for a while, all that can be is made small: state of operators, packs that are mostly dead, and
-the ledger itself.
+needs; every so many epochs, it forgets those that nothing names. Between passes, segments and runs
+of what has changed are merged. At rest, once no epoch is made for a while, all that can be is made
+small: state of operators, packs that are mostly dead, and the ledger itself.
 
 It does not change any readable contents, so it can run at any time; a run that a step in progress
 reads is not deleted before that step's epoch.
@@ -64,6 +64,13 @@ _DEAD_AT_REST: Final = 1 << 20
 _LIVE_OF_ONE_AT_REST: Final = 4
 """... The same at rest."""
 
+_FORGET_EVERY: Final = 1024
+"""The number of epochs after which those that nothing names are forgotten, although others are
+made: about as many as are kept in any case, so the ledger has few more than twice that. ..."""
+_FORGOTTEN_AT_ONCE: Final = 4 * _FORGET_EVERY
+"""... About so many are forgotten then, at most: more than were made, so that what was named for
+long is forgotten in time."""
+
 _PAUSES_SECONDS: Final = 1.0
 """How long one pass pauses for epochs in all: others may wait for its end."""
 
@@ -89,6 +96,8 @@ class Compaction:
     """The runs of each arrangement when runs to merge were last looked for."""
     _dead: float = math.inf
     """At most so many bytes are dead in packs that have other runs, as far as was looked at."""
+    _forgot: int = 0
+    """The last epoch when earlier ones were last forgotten."""
 
     def __post_init__(self) -> None:
         """Create what merges the logs."""
@@ -154,9 +163,13 @@ class Compaction:
             merged += more
             if not more or self.loop.closing.is_set():
                 break
-        arrangements = self.loop.ledger.spines.arrangements()
+        arrangements, last = self.loop.ledger.spines.arrangements(), self.loop.ledger.head.epoch
+        forgets = not resting and last - self._forgot >= _FORGET_EVERY
         self.loop.let_pass(until)
-        self._advance_since(arrangements, every=resting)
+        self._advance_since(arrangements, every=resting or forgets)
+        if forgets:
+            self._forgot = last
+            self._forget(until)
         self.loop.let_pass(until)
         self.sweep()
         return merged
@@ -275,22 +288,18 @@ class Compaction:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch.
 
         State keeps nothing but the record of epochs by being readable at older ones if no run of it
-        was replaced: it is advanced too with ``every``.
+        was replaced: with ``every``, it is advanced as contents are.
         """
         ledger, last = self.loop.ledger, self.loop.ledger.head.epoch
         history = Epoch(max(0, last - self.loop.settings.history_epochs))
         with self.loop.kept() as (of_contents, of_state):
             contents, state = min(history, of_contents), min(last, of_state)
-            since = {
-                record.id: contents if record.build is None else state for record in arrangements
-            }
+            replaced = ledger.spines.replaced()
+            states = {r.id for r in arrangements if r.build is not None}
+            since = {r.id: contents for r in arrangements if every or r.id not in states}
+            since |= dict.fromkeys(states & replaced, state)
             since |= self._kept_apart(arrangements, of_contents)
-            replaced = since.keys() if every else ledger.spines.replaced()
-            later = {
-                r.id: since[r.id]
-                for r in arrangements
-                if since[r.id] > r.since and (r.build is None or r.id in replaced)
-            }
+            later = {r.id: since[r.id] for r in arrangements if r.since < since.get(r.id, r.since)}
             if later:
                 ledger.spines.advance_since(later)
             ledger.spines.release_dropped(contents, state)
@@ -315,6 +324,16 @@ class Compaction:
             return Epoch(max(since, self.loop.ledger.head.epoch - (kept.epochs or 0)))
         until = self.loop.clock() / _SECOND - kept.seconds
         return self.loop.ledger.epochs.at(until, since)
+
+    def _forget(self, until: float) -> None:
+        """Forget epochs that nothing names, in small transactions between those of others."""
+        oldest, forgotten = self._oldest_named(), 0
+        while forgotten < _FORGOTTEN_AT_ONCE and not self.loop.closing.is_set():
+            self.loop.let_pass(until)
+            found = self.loop.ledger.epochs.forget(oldest)
+            if not found:
+                return
+            forgotten += found
 
     def _oldest_named(self) -> Epoch:
         """Return the oldest epoch that anything refers to; earlier ones may be forgotten."""
