@@ -134,9 +134,9 @@ def _deleted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delete the files that are garbage once ``since`` is committed, then commit it."""
     real, directories = Spines.advance_since, list[Any]()
 
-    def noted(compaction: Compaction, arrangements: Any) -> None:
+    def noted(compaction: Compaction, arrangements: Any, **kinds: Any) -> None:
         directories[:] = [compaction.loop.runs]
-        advance(compaction, arrangements)
+        advance(compaction, arrangements, **kinds)
 
     def advance_since(spines: Spines, since: Mapping[ArrangementId, Epoch]) -> None:
         uses = defaultdict[str, list[bool]](list)
