@@ -140,6 +140,7 @@ def test_one_query_reads_tables_and_views_at_epochs_of_their_own(db):
     for sql, said in {
         f"SELECT * FROM plain VERSION AS OF {old}": "Use AS OF at the tables",
         f"SELECT * FROM events VERSION AS OF {old}": "Tables and views can be read",
+        f"SELECT id FROM events AS OF EPOCH {last}": "Tables and views can be read",
         f"SELECT * FROM ordes VERSION AS OF {old}": 'Did you mean "orders"',
         f"SELECT * FROM orders o VERSION AS OF {old}": "Write it after the time",
         f"WITH o AS (SELECT 1) SELECT * FROM o VERSION AS OF {old}": "Use AS OF inside it",

@@ -87,7 +87,7 @@ class Selects:
         relations = [last.catalog.by_id[id_] for id_ in reads if not is_system(id_)]
         state = self._as_of(query.as_of, last, relations)
         for relation in relations:
-            if state.epoch != last.epoch and isinstance(relation, Stream):
+            if query.as_of is not None and isinstance(relation, Stream):
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     f'AS OF on stream "{relation.name}" is not supported',
