@@ -7,7 +7,20 @@ READY := $(VENV)/.ready
 # Tests start many processes: what the first one compiles, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup quick affected test archived compiled-first compiled-second suites suites-cluster shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
+.PHONY: help setup quick affected test archived compiled-first compiled-second suites suites-cluster shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
+
+# What people need first; the others are described where they stand, and in CONTRIBUTING.md.
+help:
+	@echo 'make setup      install what is needed into $(VENV), once; every other target does so too'
+	@echo 'make demo       a year of flights through six views'
+	@echo 'make serve      a clickstream behind a server, with its console in the browser'
+	@echo 'make example-orders   an example of a page; docs/README.md lists them'
+	@echo 'make check      lint, types, import contracts'
+	@echo 'make quick      what needs no JVM: make check, laws, epochs and crashes in plain Python'
+	@echo 'make affected   the tests that a change affects, by the imports (BASE=HEAD~3)'
+	@echo 'make test       all tests in their short form, about ten minutes on two cores'
+	@echo 'make suites     the proofs that take hours, or a part of them (SHARD=3/12)'
+	@echo 'make benchmark  times and counters, beside what stood before (OPTIONS="--only steady")'
 
 setup: $(READY)
 
