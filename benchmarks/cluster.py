@@ -17,7 +17,7 @@ import pyarrow as pa
 import headrace
 from benchmarks import prices
 from beyond import beyond
-from headrace.settings import backup_place
+from headrace.interfaces.settings import backup_place
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 import headrace
-from headrace.log import segments
+from headrace.storage.log import segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.log.segments import LogBlock
+    from headrace.storage.log.segments import LogBlock
 
 ONE_BY_ONE = 21_000
 MOST_ROWS = 1_000_000

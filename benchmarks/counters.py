@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.parts.epoch_records import COUNTERS
+from headrace.lifecycle.states.system_relations import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,25 +18,25 @@ from unittest.mock import patch
 from py4j.clientserver import JavaClient
 from py4j.java_gateway import GatewayClient
 
-from headrace import operators
-from headrace.catalyst.evaluation import BoundExpressions
-from headrace.engine.engine import Engine
-from headrace.engine.jobs.worker import LeafTask
-from headrace.engine.narrow import jobs, nodes, parts
-from headrace.engine.narrow.deltas import Deltas
-from headrace.engine.narrow.evaluated import ComputedColumns
-from headrace.engine.narrow.exploded import Exploded
-from headrace.ledger import Ledger
-from headrace.log import Appender
-from headrace.operators import StatefulOperator
-from headrace.runtime import rounds
-from headrace.runtime.attempt import Attempt
-from headrace.runtime.compaction import Compaction
-from headrace.runtime.connected import Parting
-from headrace.runtime.epoch import EpochLoop
-from headrace.runtime.published import Publisher
-from headrace.spine import Spine
-from headrace.spine.pack import PackWriter
+from headrace.algebra import operators
+from headrace.algebra.operators import StatefulOperator
+from headrace.algebra.spine import Spine
+from headrace.algebra.spine.pack import PackWriter
+from headrace.execution.engine.engine import Engine
+from headrace.execution.engine.jobs.worker import LeafTask
+from headrace.execution.engine.narrow import nodes, parts
+from headrace.execution.engine.narrow.evaluated import ComputedColumns
+from headrace.execution.engine.narrow.nodes import Exploded
+from headrace.execution.engine.narrow.reach import Deltas
+from headrace.execution.runtime import rounds
+from headrace.execution.runtime.attempt import Attempt
+from headrace.execution.runtime.compaction import Compaction
+from headrace.execution.runtime.connected import Parting
+from headrace.execution.runtime.epoch import EpochLoop
+from headrace.execution.runtime.published import Publisher
+from headrace.planning.catalyst.evaluation import BoundExpressions
+from headrace.storage.ledger import Ledger
+from headrace.storage.log import Appender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -235,7 +235,7 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     yield ComputedColumns, "columns", "expressions"
     yield BoundExpressions, "over", "crossings"
     yield nodes.JobNode, "computed", "jobs"
-    yield jobs, "_run_as_one", "jobs"
+    yield parts, "_run_as_one", "jobs"
     yield nodes.Task, "computed", "tasks"
     yield Spine, "open", "spines opened"
     for operator in _operators():

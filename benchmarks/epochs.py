@@ -438,8 +438,8 @@ def unreached(folder: Path, size: Size) -> dict[str, Any]:
 
 def start_alone(_folder: Path) -> dict[str, Any]:
     """Start Spark without a database; return the seconds."""
-    from headrace.engine.jobs.session import start_spark  # noqa: PLC0415 (timed by itself)
-    from headrace.settings import Settings  # noqa: PLC0415
+    from headrace.execution.engine.jobs.session import start_spark  # noqa: PLC0415 (timed by itself)
+    from headrace.interfaces.settings import Settings  # noqa: PLC0415
 
     settings = Settings.of({"partitions": 1}).spark
     begun = time.perf_counter()

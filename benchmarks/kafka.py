@@ -21,8 +21,8 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 import headrace
 from benchmarks.counters import percentiles
 from benchmarks.nexmark import dataset
-from headrace.log import read_range
-from headrace.runtime.shares import log_share
+from headrace.execution.runtime.step import log_share
+from headrace.storage.log import read_range
 from headrace.types import Offset
 from servers.kafka import kafka
 from servers.schema_registry import registry

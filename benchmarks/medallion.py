@@ -20,7 +20,7 @@ from benchmarks.epochs import JOB, NARROW, opened, ratio
 
 if TYPE_CHECKING:
     from benchmarks.epochs import Bench, Size
-    from headrace.database import Database
+    from headrace.interfaces.database import Database
 
 ORDERS, ITEMS, CUSTOMERS = 1_000, 3_500, 350
 """The rows of a commit: 4,850."""

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from headrace.operators import (
+from headrace.algebra.operators import (
     BOUND,
     CLOCK,
     ERROR,
@@ -65,10 +65,10 @@ from headrace.operators import (
     counts_layout,
     violation,
 )
-from headrace.operators.temporal import DUE, SIGN
-from headrace.spine import Run, Spine
-from headrace.spine.asked import Reads
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.algebra.operators.temporal import DUE, SIGN
+from headrace.algebra.spine import Run, Spine
+from headrace.algebra.spine.first_rows import Reads
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import headrace
 from benchmarks.counters import percentiles
 from benchmarks.subscribers import Following, allow_files, follow
-from headrace.server.address import ListenAddress
-from headrace.server.listener import HttpServer
+from headrace.interfaces.server.address import ListenAddress
+from headrace.interfaces.server.listener import HttpServer
 
 if TYPE_CHECKING:
     from pathlib import Path

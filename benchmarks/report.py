@@ -10,7 +10,7 @@ from rich.table import Table
 from benchmarks import prices
 from benchmarks.epoch_costs import place_rank
 from benchmarks.operators import COUNTERS
-from headrace.parts.epoch_records import ACTIVITIES
+from headrace.lifecycle.states.system_relations import ACTIVITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

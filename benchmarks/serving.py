@@ -15,8 +15,8 @@ import pyarrow as pa
 import headrace
 from benchmarks.counters import epochs_after, last_epoch
 from benchmarks.http_load import Load, run
-from headrace.server.address import ListenAddress
-from headrace.server.listener import HttpServer
+from headrace.interfaces.server.address import ListenAddress
+from headrace.interfaces.server.listener import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ import headrace
 from benchmarks.counters import percentiles
 from benchmarks.epoch_costs import Profile
 from benchmarks.memory import tree
-from headrace.spine.pack import PackWriter
+from headrace.algebra.spine.pack import PackWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

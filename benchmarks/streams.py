@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import headrace
-from headrace.ledger import AppendRecord, SegmentFile
-from headrace.log import SEGMENTS_READ
+from headrace.storage.ledger import AppendRecord, SegmentFile
+from headrace.storage.log import SEGMENTS_READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.counters import percentiles
 from benchmarks.epochs import JOB, NARROW, Samples, opened
-from headrace.catalyst.collect import collect_arrow
-from headrace.parts.epoch_records import ACTIVITIES, COUNTERS, fan_out_words
-from headrace.runtime.width import Widths
+from headrace.execution.runtime.attempt import Widths
+from headrace.lifecycle.states.system_relations import ACTIVITIES, COUNTERS, fan_out_words
+from headrace.planning.catalyst.scala import collect_arrow
 from suites.suite import Suite
 from suites.tpch.evolution import TABLES, generated_tables, revisions
 

@@ -1,6 +1,6 @@
 """What is read of other dialects, as a page: ``python tests/dialects_table.py``.
 
-The page is made from the tables in ``headrace.dialects``; each reading is what the code makes of
+The page is made from the tables in ``headrace.planning.dialects``; each reading is what the code makes of
 the example beside it.
 """
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from headrace.catalog import Declaration, Stream
-from headrace.dialects import (
+from headrace.errors import Span
+from headrace.planning.catalog import Declaration, Stream
+from headrace.planning.dialects import (
     CALLS,
     DIFFERENCES,
     FURTHER,
@@ -20,7 +21,6 @@ from headrace.dialects import (
     REFUSED_CALLS,
     spark_text,
 )
-from headrace.errors import Span
 from headrace.types import RelationId, Schema
 
 PAGE = Path(__file__).parents[1] / "docs/sql/dialects.md"

@@ -31,9 +31,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
-from headrace.catalyst.collect import collect_arrow
-from headrace.runtime.width import Width
-from headrace.settings import Settings
+from headrace.execution.runtime.attempt import Width
+from headrace.interfaces.settings import Settings
+from headrace.planning.catalyst.scala import collect_arrow
 from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 

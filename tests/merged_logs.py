@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from headrace.runtime import pump as pumps
-from headrace.runtime.epoch import EpochLoop
+from headrace.execution.runtime import pump as pumps
+from headrace.execution.runtime.epoch import EpochLoop
 
 if TYPE_CHECKING:
     import pytest
 
-    from headrace.runtime.pump import Pump
+    from headrace.execution.runtime.pump import Pump
 
 _TAIL = 2
 _done: Counter[str] = Counter()

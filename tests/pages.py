@@ -26,7 +26,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import urlopen
 
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from headrace.catalog import Relation, Stream, Table, View
-from headrace.catalyst.editions import LATEST, Edition
-from headrace.engine.engine import Engine
-from headrace.engine.jobs.lease import RunningSpark
 from headrace.errors import Span
-from headrace.log import EmbeddedLog
-from headrace.statements.defining.views import check_names
+from headrace.execution.engine.engine import Engine
+from headrace.execution.engine.jobs.lease import RunningSpark
+from headrace.interfaces.statements.defining.views import check_names
+from headrace.planning.catalog import Relation, Stream, Table, View
+from headrace.planning.catalyst.select import LATEST, Edition
+from headrace.storage.log import EmbeddedLog
 from headrace.types import BuildId, RelationId, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.circuit import Circuit
+    from headrace.planning.circuit import Circuit
 
 COLUMNS = {
     "t": "k INT, g INT, x BIGINT, s STRING, d DOUBLE, m DECIMAL(10,2), ts TIMESTAMP,"

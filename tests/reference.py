@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.spine import Run, Spine
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.algebra.spine import Run, Spine
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.operators import StatefulOperator, StepResult
-    from headrace.zset import OrderBy
+    from headrace.algebra.operators import StatefulOperator, StepResult
+    from headrace.algebra.zset import OrderBy
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]

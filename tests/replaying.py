@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.catalog import View
-from headrace.circuit import own_arrangements
-from headrace.ledger import EpochCommit, RunKind, Slice
-from headrace.runtime.attempt import Attempt
-from headrace.runtime.step import Clock, Step, StepArrangement
-from headrace.spine import Spine
+from headrace.algebra.spine import Spine
+from headrace.algebra.zset import ZSet
+from headrace.execution.runtime.attempt import Attempt
+from headrace.execution.runtime.step import Clock, Step, StepArrangement
+from headrace.planning.catalog import View
+from headrace.planning.circuit import own_arrangements
+from headrace.storage.ledger import EpochCommit, RunKind, Slice
 from headrace.types import BuildId, rows_of
-from headrace.zset import ZSet
 
 if TYPE_CHECKING:
     import headrace
-    from headrace.history.replaying import Replayed
+    from headrace.algebra.zset import Layout
+    from headrace.lifecycle.history.replaying import Replayed
     from headrace.types import ArrangementId, Epoch
-    from headrace.zset import Layout
 
 
 def view_named(db: headrace.Database, name: str) -> View:

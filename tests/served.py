@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
-from headrace.server.address import ListenAddress
-from headrace.server.listener import HttpServer
+from headrace.interfaces.server.address import ListenAddress
+from headrace.interfaces.server.listener import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import headrace
-    from headrace.processes.queries import QuerySettings
-    from headrace.server.limits import Limits
+    from headrace.interfaces.processes.queries import QuerySettings
+    from headrace.interfaces.server.limits import Limits
 
 
 @dataclass

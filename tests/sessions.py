@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 from py4j.protocol import ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
 
-from headrace.engine.jobs.session import start_spark
-from headrace.settings import Settings
+from headrace.execution.engine.jobs.session import start_spark
+from headrace.interfaces.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from headrace.ledger import EpochCommit, NewRun, RunKind
-from headrace.spine import write_run
+from headrace.algebra.spine import write_run
+from headrace.algebra.zset import WEIGHT, ZSet
+from headrace.storage.ledger import EpochCommit, NewRun, RunKind
 from headrace.types import rows_of
-from headrace.zset import WEIGHT, ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

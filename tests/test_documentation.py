@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from coverage_table import PAGE, page
-from headrace.cli.commands import COMMANDS
-from headrace.cli.statement_help import STATEMENTS as HELP_OF_STATEMENTS
-from headrace.settings import setting_names
-from headrace.sql import STATEMENTS, parse_statement, split
+from headrace.interfaces.settings import setting_names
+from headrace.planning.sql import STATEMENTS, parse_statement, split
+from headrace.tools.cli.commands import COMMANDS
+from headrace.tools.cli.statement_help import STATEMENTS as HELP_OF_STATEMENTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,7 +58,7 @@ def test_the_examples_of_the_shells_help_are_statements(name):
 def test_every_operator_documents_its_algebra_state_cost_and_nulls():
     operators = [
         path
-        for path in (ROOT / "src/headrace/operators").glob("*.py")
+        for path in (ROOT / "src/headrace/algebra/operators").glob("*.py")
         if "(StatefulOperator):" in path.read_text()
     ]
     assert len(operators) >= 9

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.command import main
-from headrace.settings import setting_names
+from headrace.interfaces.settings import setting_names
+from headrace.tools.cli.command import main
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "examples" / "cluster"

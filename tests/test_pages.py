@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from headrace.cli.command import headrace as command
-from headrace.cli.command import main
-from headrace.sql import parse_statement, split
+from headrace.planning.sql import parse_statement, split
+from headrace.tools.cli.command import headrace as command
+from headrace.tools.cli.command import main
 from pages import LeftOpen, Reader, blocks_of, commands_of, same
 from served import served
 from server.browser import browser

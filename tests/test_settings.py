@@ -8,8 +8,8 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import data_directory, prepare_directory
-from headrace.settings import Settings
+from headrace.interfaces.settings import Settings
+from headrace.storage.ledger import data_directory, prepare_directory
 
 
 @pytest.mark.parametrize(

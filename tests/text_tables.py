@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.algebra.zset import WEIGHT, Layout, ZSet
 from reference import bag, exact, table_of
 
 

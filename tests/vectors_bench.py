@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from headrace.catalyst.evaluation import Evaluation
-from headrace.catalyst.resolved import id_of, type_of
-from headrace.catalyst.scala import items, scala_of
-from headrace.catalyst.vectors import DoubtError, ExpressionReader, InputRows, reader_over
+from headrace.planning.catalyst.evaluation import Evaluation
+from headrace.planning.catalyst.resolved import id_of, type_of
+from headrace.planning.catalyst.scala import items, scala_of
+from headrace.planning.catalyst.vectors import DoubtError, ExpressionReader, InputRows, reader_over
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.catalyst.scala import Scala
+    from headrace.planning.catalyst.scala import Scala
 
 
 @dataclass(frozen=True)

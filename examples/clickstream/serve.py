@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import headrace
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 HERE = Path(__file__).parent
 DATA = Path("data") / "clickstream"

@@ -18,7 +18,7 @@ import balances
 import events
 
 import headrace
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 if TYPE_CHECKING:
     from headrace import Database

@@ -11,14 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.connecting import AnyDatabase, connect
-    from headrace.database import Database
     from headrace.errors import Code, HeadraceError
-    from headrace.functions import Function, fold, function
-    from headrace.remote import RemoteDatabase, RemoteSession
-    from headrace.serving import Change
-    from headrace.session import Session
-    from headrace.statements.results import Freshness, Progress, Result, Subscription
+    from headrace.execution.serving import Change
+    from headrace.interfaces.connecting import AnyDatabase, connect
+    from headrace.interfaces.database import Database
+    from headrace.interfaces.remote import RemoteDatabase, RemoteSession
+    from headrace.interfaces.session import Session
+    from headrace.interfaces.statements.results import Freshness, Progress, Result, Subscription
+    from headrace.planning.functions import Function, fold, function
+
 
 __version__ = "0.2.0"
 
@@ -43,22 +44,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AnyDatabase": "headrace.connecting",
-    "Change": "headrace.serving",
+    "AnyDatabase": "headrace.interfaces.connecting",
+    "Change": "headrace.execution.serving",
     "Code": "headrace.errors",
-    "Database": "headrace.database",
-    "Freshness": "headrace.statements.results",
-    "Function": "headrace.functions",
+    "Database": "headrace.interfaces.database",
+    "Freshness": "headrace.interfaces.statements.results",
+    "Function": "headrace.planning.functions",
     "HeadraceError": "headrace.errors",
-    "Progress": "headrace.statements.results",
-    "RemoteDatabase": "headrace.remote",
-    "RemoteSession": "headrace.remote",
-    "Result": "headrace.statements.results",
-    "Session": "headrace.session",
-    "Subscription": "headrace.statements.results",
-    "connect": "headrace.connecting",
-    "fold": "headrace.functions",
-    "function": "headrace.functions",
+    "Progress": "headrace.interfaces.statements.results",
+    "RemoteDatabase": "headrace.interfaces.remote",
+    "RemoteSession": "headrace.interfaces.remote",
+    "Result": "headrace.interfaces.statements.results",
+    "Session": "headrace.interfaces.session",
+    "Subscription": "headrace.interfaces.statements.results",
+    "connect": "headrace.interfaces.connecting",
+    "fold": "headrace.planning.functions",
+    "function": "headrace.planning.functions",
 }
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+
 _PART = 3
 """The least number of letters at which a part of a name counts as similar."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+
 SILENT_SECONDS: Final = 5.0
 """The time without data from the server after which it is probed."""
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.backups import Backups, Repository, Target, place_at, restore
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import RESTORING, Files, open_ledger
-from headrace.log.segments import forget_segments
-from headrace.objects import DirectoryPlace, ObjectStore, StoreAddress
-from headrace.spine import forget_runs
-from headrace.spine.mounts import mount, unmount
+from headrace.files import DirectoryPlace, ObjectStore, StoreAddress
+from headrace.files.mounts import mount, unmount
+from headrace.lifecycle.copies.backups import Backups, Target, restore
+from headrace.lifecycle.copies.repository import Repository, place_at
+from headrace.storage.ledger import RESTORING, Files, open_ledger
+from headrace.storage.log.segments import forget_segments
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     AppendRecord,
     Ledger,
     PostgresAddress,
@@ -18,7 +18,7 @@ from headrace.ledger import (
     open_ledger,
     restore_ledger,
 )
-from headrace.ledger.schema import metadata
+from headrace.storage.ledger.schema import metadata
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:

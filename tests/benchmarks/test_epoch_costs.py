@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from benchmarks.epoch_costs import GARBAGE, REST, Profile, counted
 
-from headrace.operators import Integrate
-from headrace.spine import PackWriter, Spine
-from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.algebra.operators import Integrate
+from headrace.algebra.spine import PackWriter, Spine
+from headrace.algebra.zset import WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.branches import Branches, InDirectory
-from headrace.catalog import RefreshKind, RefreshPolicy
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.execution.runtime.published import STOPPED, WAITING
+from headrace.lifecycle.copies.branch_places import InDirectory
+from headrace.lifecycle.copies.branching import Branches
+from headrace.planning.catalog import RefreshKind, RefreshPolicy
+from headrace.storage.ledger import (
     Dirty,
     EpochCommit,
     Ledger,
@@ -30,9 +33,7 @@ from headrace.ledger import (
     ledger_to_read,
     open_ledger,
 )
-from headrace.log.segments import forget_segments
-from headrace.runtime.published import STOPPED, WAITING
-from headrace.spine import forget_runs
+from headrace.storage.log.segments import forget_segments
 from headrace.types import ArrangementId, Epoch
 from runtime.pure import PureDatabase
 

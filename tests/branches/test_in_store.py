@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from branches.test_branching import rows_of
-from headrace.branches import Branches, InStore, in_store
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.inspection import State
-from headrace.inspection.files import FileChecks
-from headrace.ledger import STORE_SETTING, Ledger, MissingLedgerError, Mode, PostgresAddress
-from headrace.log.segments import forget_segments
-from headrace.objects import ObjectStore, StoreAddress
-from headrace.spine import forget_runs
-from headrace.spine.mounts import Mounted, store_of
+from headrace.files import ObjectStore, StoreAddress
+from headrace.files.mounts import Mounted, store_of
+from headrace.lifecycle.copies import branch_places
+from headrace.lifecycle.copies.branch_places import InStore
+from headrace.lifecycle.copies.branching import Branches
+from headrace.lifecycle.copies.inspecting import FileChecks, State
+from headrace.storage.ledger import STORE_SETTING, Ledger, MissingLedgerError, Mode, PostgresAddress
+from headrace.storage.log.segments import forget_segments
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
@@ -289,14 +290,14 @@ def test_a_creation_whose_end_is_not_known_leaves_no_branch_or_a_whole_one(
 ) -> None:
     mill.write(1, 2)
     rows = rows_of(mill.db)
-    restore = in_store.restore_ledger
+    restore = branch_places.restore_ledger
 
     def lost(*given: object, **more: object) -> None:
         if written:
             restore(*given, **more)
         raise HeadraceError(Code.UNAVAILABLE, "the connection was lost")
 
-    monkeypatch.setattr(in_store, "restore_ledger", lost)
+    monkeypatch.setattr(branch_places, "restore_ledger", lost)
     with pytest.raises(HeadraceError, match="was lost"):
         mill.made.create("b")
     assert [each.name for each in mill.made.all()] == ["b"] * written

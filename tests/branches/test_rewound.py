@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from branches.test_branching import Mill, rows_of
-from headrace.catalog import View
 from headrace.errors import HeadraceError
-from headrace.runtime.published import WAITING
+from headrace.execution.runtime.published import WAITING
+from headrace.planning.catalog import View
 from headrace.types import rows_of as rows_id
 from length import choose
 from runtime.pure import PureDatabase
@@ -95,7 +95,7 @@ def expected(db: PureDatabase, view: View) -> Counter[tuple[int, ...]]:
 def test_a_branch_of_any_epoch_has_its_rows_and_goes_on(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 1)
+    monkeypatch.setattr("headrace.storage.ledger.commit._LEAST", 1)
     story = Story(tmp_path / "data", seed)
     for _ in range(STEPS):
         story.step()

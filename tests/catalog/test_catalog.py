@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import DecimalType, IntegerType, StringType
 
-from headrace.catalog import Catalog, Relation, Stream, Table, View, relation_of_json
 from headrace.errors import Code, HeadraceError, Span
+from headrace.planning.catalog import Catalog, Relation, Stream, Table, View, relation_of_json
 from headrace.types import Column, RelationId, Schema
 
 SCHEMA = Schema((Column("userId", StringType(), nullable=False), Column("n", IntegerType())))

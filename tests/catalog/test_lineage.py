@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import IntegerType
 
-from headrace.catalog import Catalog, Sink, Table
-from headrace.catalog.lineage import (
+from headrace.planning.catalog import Catalog, Sink, Table
+from headrace.planning.catalog.lineage import (
     NO_LINEAGE,
     Influence,
     LineageColumn,

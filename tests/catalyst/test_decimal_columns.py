@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.catalyst.vectors import DoubtError, decimals
+from headrace.planning.catalyst.vectors import DoubtError, decimals
 
 WIDE = Context(prec=200)
 TO_38 = Decimal(1).scaleb(-38)

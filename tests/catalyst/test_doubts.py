@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.catalyst.vectors import DoubtError, InputRows
-from headrace.catalyst.vectors.vector import (
+from headrace.planning.catalyst.vectors import DoubtError, InputRows
+from headrace.planning.catalyst.vectors.vector import (
     Call,
     Choice,
     Connective,

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.catalyst.allowed import FUNCTIONS, REFUSED
 from headrace.errors import Code, HeadraceError, Span
+from headrace.planning.catalyst.allowed import FUNCTIONS, REFUSED
 from length import each
 
 pytestmark = pytest.mark.spark

@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 from pyspark.sql.types import StructType
 
-from headrace.catalog import PlainView, Table
 from headrace.errors import Span
-from headrace.functions import Function
+from headrace.planning.catalog import PlainView, Table
+from headrace.planning.functions import Function
 from headrace.types import RelationId, Schema
 from planned import Planned
 

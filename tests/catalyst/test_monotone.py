@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalyst.monotone import rises
+from headrace.planning.catalyst.allowed import rises
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ from typing import ClassVar, get_args
 import pytest
 from pyspark.sql.types import IntegerType
 
-from headrace.catalyst.node import DERIVED, INPUT, FieldRole, Node, over
-from headrace.catalyst.plan import (
+from headrace.planning.catalyst.node import DERIVED, INPUT, FieldRole, Node, over
+from headrace.planning.catalyst.plan import (
     Attribute,
     Compared,
     Expand,
@@ -27,7 +27,7 @@ from headrace.catalyst.plan import (
     UnionAll,
     Window,
 )
-from headrace.catalyst.prune import pruned
+from headrace.planning.catalyst.rewrites import pruned
 from headrace.types import RelationId
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from headrace.catalyst.evaluation import Evaluation
-from headrace.catalyst.predicates import Predicates
-from headrace.catalyst.scala import items, scala_of
+from headrace.planning.catalyst.evaluation import Evaluation
+from headrace.planning.catalyst.predicates import Predicates
+from headrace.planning.catalyst.scala import items, scala_of
 from headrace.types import to_arrow
 from length import choose
 

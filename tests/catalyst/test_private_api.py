@@ -17,4 +17,4 @@ def test_plans_and_sessions_of_the_jvm_are_reached_in_catalyst_alone():
         for path in SOURCES.rglob("*.py")
         if PRIVATE.search(path.read_text())
     }
-    assert not {path for path in using if not path.startswith("catalyst/")}
+    assert not {path for path in using if not path.startswith("planning/catalyst/")}

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import IntegerType
 
 from headrace.errors import HeadraceError
-from headrace.statements.defining.columns import ColumnExpressions
+from headrace.interfaces.statements.defining.columns import ColumnExpressions
 from headrace.types import Column
 
 pytestmark = pytest.mark.spark

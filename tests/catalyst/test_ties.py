@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.digest import digest
-from headrace.circuit.explain import explain
+from headrace.planning.circuit.digest import digest
+from headrace.planning.circuit.explain import explain
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.circuit.explain import explain
+from headrace.planning.circuit.explain import explain
 
 if TYPE_CHECKING:
     from planned import Planned

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DecimalType, StructType
 
-from headrace.catalyst.scala import EXPRESSIONS, items, kind_of, node_name, within
-from headrace.catalyst.vectors import KNOWN, UnprovedError
-from headrace.catalyst.vectors.vector import HIGHEST
+from headrace.planning.catalyst.scala import EXPRESSIONS, items, kind_of, node_name, within
+from headrace.planning.catalyst.vectors import KNOWN, UnprovedError
+from headrace.planning.catalyst.vectors.vector import HIGHEST
 from headrace.types import to_arrow
 from length import choose
 from vectors_bench import Bench, doubts

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DecimalType
 
-from headrace.catalyst.scala import items
-from headrace.catalyst.vectors import DoubtError, ExpressionReader, InputRows
+from headrace.planning.catalyst.scala import items
+from headrace.planning.catalyst.vectors import DoubtError, ExpressionReader, InputRows
 from length import choose
 from vectors_bench import Bench, Case, shown
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.catalyst.vectors import Vector
+    from headrace.planning.catalyst.vectors import Vector
 
 WIDE = Context(prec=100)
 STRICT = (False,)

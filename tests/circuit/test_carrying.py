@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType
 
-from headrace.catalyst import plan
-from headrace.catalyst.plan import JoinKind
-from headrace.circuit.carrying import _carried
+from headrace.planning.catalyst import plan
+from headrace.planning.catalyst.plan import JoinKind
+from headrace.planning.circuit.sharing import _carried
 from headrace.types import RelationId
 
 _ids = count()

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.catalyst.editions import Edition
-from headrace.circuit import Circuit, Recompute
-from headrace.circuit.digest import FORMAT, digest, is_comparable, structure
-from headrace.circuit.moved import moved
+from headrace.planning.catalyst.select import Edition
+from headrace.planning.circuit import Circuit, Recompute
+from headrace.planning.circuit.circuit import moved
+from headrace.planning.circuit.digest import FORMAT, digest, is_comparable, structure
 from headrace.types import RelationId
 from length import each
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.explain import explain, growing, summary
+from headrace.planning.circuit.explain import explain, growing, summary
 
 pytestmark = pytest.mark.spark
 

@@ -7,12 +7,11 @@ from pkgutil import iter_modules
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args
 
-from headrace import operators
-from headrace.catalog.fingerprint import Fingerprint
-from headrace.circuit import Node, Output
-from headrace.circuit.digest import FORMAT
-from headrace.circuit.fingerprint import VERSIONS, changes_since, spark_version
-from headrace.operators import StatefulOperator
+from headrace.algebra import operators
+from headrace.algebra.operators import StatefulOperator
+from headrace.planning.catalog.policies import Fingerprint
+from headrace.planning.circuit import Node, Output
+from headrace.planning.circuit.digest import FORMAT, VERSIONS, changes_since, spark_version
 
 if TYPE_CHECKING:
     import pytest
@@ -24,7 +23,7 @@ def stored(**given: Any) -> Any:
 
 def test_each_kind_of_node_and_operator_has_a_version() -> None:
     for module in iter_modules(operators.__path__):
-        import_module(f"headrace.operators.{module.name}")
+        import_module(f"headrace.algebra.operators.{module.name}")
     nodes = {kind.__name__ for kind in (*get_args(Node), Output)}
     kinds = {kind.__name__ for kind in StatefulOperator.__subclasses__()}
     assert VERSIONS.keys() == nodes | kinds
@@ -38,7 +37,7 @@ def test_a_fingerprint_is_read_as_it_was_written() -> None:
 def test_only_what_a_build_rests_on_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     made = stored(versions=(("InnerJoin", 1), ("Join", 1)), spark="")
     monkeypatch.setitem(VERSIONS, "GroupAggregate", 2)
-    monkeypatch.setattr("headrace.circuit.fingerprint.spark_version", lambda: "9.0.0")
+    monkeypatch.setattr("headrace.planning.circuit.digest.spark_version", lambda: "9.0.0")
     assert changes_since(made) == ()
     monkeypatch.setitem(VERSIONS, "InnerJoin", 2)
     assert changes_since(made) == ("InnerJoin has version 2, and had 1",)

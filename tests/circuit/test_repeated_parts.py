@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.digest import digest
-from headrace.circuit.explain import explain, state
+from headrace.planning.circuit.digest import digest
+from headrace.planning.circuit.explain import explain, state
 
 pytestmark = pytest.mark.spark
 

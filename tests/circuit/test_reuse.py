@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalyst.numbered import PlanNumbers
-from headrace.circuit.reuse import restored
+from headrace.planning.catalyst.numbered import PlanNumbers
+from headrace.planning.circuit.reuse import restored
 
 pytestmark = pytest.mark.spark
 

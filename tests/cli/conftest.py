@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.fake_database import FakeDatabase
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.serving import Change
-from headrace.session import Progress, Result, Subscription
-from headrace.session.parts import DatabaseParts
-from headrace.sql import split
+from headrace.execution.serving import Change
+from headrace.interfaces.session import Progress, Result, Subscription
+from headrace.interfaces.session.parts import DatabaseParts
+from headrace.planning.sql import split
 from headrace.types import Epoch
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import time
 
 from fake_database import FakeDatabase
 
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 if __name__ == "__main__":
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -16,14 +16,14 @@ import pytest
 
 from cli.fake_database import FakeDatabase, in_use
 from headrace import connect
-from headrace.cli.command import main
-from headrace.session import Subscription
+from headrace.interfaces.session import Subscription
+from headrace.tools.cli.command import main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from conftest import Command
-    from headrace.serving import Change
+    from headrace.execution.serving import Change
 
 
 def _press_ctrl_c() -> None:
@@ -274,7 +274,7 @@ def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> N
 @pytest.mark.long
 def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None:
     text = (
-        "import sys; from fake_database import FakeDatabase; from headrace.cli.command import main;"
+        "import sys; from fake_database import FakeDatabase; from headrace.tools.cli.command import main;"
         "sys.exit(main(connect=lambda *_, **_how: FakeDatabase()))"
     )
     reader, writer = os.pipe()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from headrace.cli.completion import Names, ShellCompleter
+from headrace.tools.cli.shell import Names, ShellCompleter
 
 if TYPE_CHECKING:
     from pathlib import Path

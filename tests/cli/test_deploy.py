@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import headrace.deploying.applying
+import headrace.tools.deploying.applying
 from deploying.definition_sets import first_set, next_set
-from headrace.cli.command import main
-from headrace.parts.filling import FILL_RATE
-from headrace.session.table import TABLE
-from headrace.sql import parse
+from headrace.interfaces.session.table import TABLE
+from headrace.lifecycle.definitions.filling import FILL_RATE
+from headrace.planning.sql import parse
+from headrace.tools.cli.command import main
 from length import choose
 from pages import LeftOpen
 from served import served
@@ -301,7 +301,7 @@ def test_views_are_swapped_after_a_look(deployer: Deployer, monkeypatch: Any) ->
     db = deployer.db
     db.sql("INSERT INTO people VALUES (1, 'ann'); INSERT INTO orders VALUES (1, 1, 10.00);")
     deployer.write(a=VIEWS.replace("sum(amount)", "sum(-amount)"))
-    monkeypatch.setattr("headrace.cli.deploying.click.confirm", lambda *_, **__: False)
+    monkeypatch.setattr("headrace.tools.cli.deploying.click.confirm", lambda *_, **__: False)
     assert deployer.apply("--review") == 1
     assert "changed | spent" in deployer.out
     assert "0 of 1 change made; not made:\n  replace materialized view spent" in deployer.err
@@ -367,7 +367,7 @@ def test_many_changes_of_a_graph_of_views_are_one_swap(
     silver[3] = silver[3].replace("b4 b", "bronze4 b")
     top = top.partition("CREATE MATERIALIZED VIEW obsolete")[0]
     write()
-    monkeypatch.setattr("headrace.cli.deploying.verdict", lambda *_: "differs: 1 row")
+    monkeypatch.setattr("headrace.tools.cli.deploying.verdict", lambda *_: "differs: 1 row")
     before = db.parts.reader.catalog
     assert deployer.apply("--prune", "--validate") == 1
     assert "b1 is not what Spark batch computes: differs: 1 row" in deployer.err
@@ -458,8 +458,8 @@ def test_a_run_goes_on_past_what_fails_and_a_second_one_converges(
         more="",
         k="CREATE SINK k FROM apart WITH (connector = 'file', path = 'd', format = 'json');",
     )
-    make = "headrace.cli.deploying.make"
-    original = headrace.deploying.applying.make
+    make = "headrace.tools.cli.deploying.make"
+    original = headrace.tools.deploying.applying.make
 
     def taken(db: Any, change: Any, progress: Any) -> Any:
         if change.name == "k":

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.formats import ChangeTable
-from headrace.cli.tables import AlignedColumns
 from headrace.errors import HeadraceError
-from headrace.serving import Change
-from headrace.serving.texts import csv_line, json_rows
+from headrace.execution.serving import Change
+from headrace.execution.serving.values import csv_line, json_rows
+from headrace.tools.cli.live import ChangeTable
+from headrace.tools.cli.tables import AlignedColumns
 
 
 @pytest.mark.long

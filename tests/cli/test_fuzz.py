@@ -13,17 +13,15 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from cli.fake_database import FakeDatabase
-from headrace.cli.commands import NAMES, Quit, run_command
-from headrace.cli.completion import Names, ShellCompleter
-from headrace.cli.environment import Environment
-from headrace.cli.interpreter import Interpreter
-from headrace.cli.pieces import complete
-from headrace.cli.printer import Display, Printer
-from headrace.cli.shell import Shell
-from headrace.cli.statement_thread import StatementThread
-from headrace.cli.statements import Statements
 from headrace.errors import Code, HeadraceError
-from headrace.sql import KEYWORDS
+from headrace.planning.sql import KEYWORDS
+from headrace.tools.cli.commands import NAMES, Quit, run_command
+from headrace.tools.cli.environment import Environment
+from headrace.tools.cli.interpreter import Interpreter, complete
+from headrace.tools.cli.printer import Display, Printer
+from headrace.tools.cli.shell import Names, Shell, ShellCompleter
+from headrace.tools.cli.statement_thread import StatementThread
+from headrace.tools.cli.statements import Statements
 
 if TYPE_CHECKING:
     from pathlib import Path

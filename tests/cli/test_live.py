@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.live import LiveTable
-from headrace.cli.tables import Look
-from headrace.serving import Change
+from headrace.execution.serving import Change
+from headrace.tools.cli.live import LiveTable
+from headrace.tools.cli.tables import Look
 
 
 def _rows(table: LiveTable) -> list[str]:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cli.terminal import COLUMNS, LINES, Screen
-from headrace.cli.progress import ProgressBar, count_text, progress_text, status
-from headrace.session import Progress
+from headrace.interfaces.session import Progress
+from headrace.tools.cli.terminal import ProgressBar, count_text, progress_text, status
 
 PATIENCE_SECONDS = 30
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, UP, Terminal
-from headrace.cli.welcome import FIRST_STEPS
+from headrace.tools.cli.shell import FIRST_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from headrace.cli import restarting
-from headrace.cli.restarting import LostDatabaseError, Restarts
 from headrace.errors import Code
+from headrace.tools.cli import restarting
+from headrace.tools.cli.restarting import LostDatabaseError, Restarts
 
 LOST = LostDatabaseError(Code.UNAVAILABLE, "Spark has ended", "Its JVM was killed by SIGKILL.")
 

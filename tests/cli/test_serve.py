@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.cli import serve
-from headrace.cli.restarting import LostDatabaseError
 from headrace.errors import Code, HeadraceError
-from headrace.server.address import ListenAddress
+from headrace.interfaces.server.address import ListenAddress
+from headrace.tools.cli import serve
+from headrace.tools.cli.restarting import LostDatabaseError
 
 if TYPE_CHECKING:
     from conftest import Command

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, UP, Terminal
-from headrace.cli.commands import COMMANDS, HELP
-from headrace.cli.pieces import complete
+from headrace.tools.cli.commands import COMMANDS, HELP
+from headrace.tools.cli.interpreter import complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from headrace.cli.statement_thread import Abandoned, Interrupted, StatementThread, let_finish
+from headrace.tools.cli.statement_thread import Abandoned, Interrupted, StatementThread, let_finish
 
 
 def _press() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from headrace.cli.paint import Paint
-from headrace.cli.tables import Look, aligned, vertical
+from headrace.tools.cli.paint import Paint
+from headrace.tools.cli.tables import Look, aligned, vertical
 
 _TEXTS = st.text("ab0 |…é水車\n\x1b", max_size=40)
 

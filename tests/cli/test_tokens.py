@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.ledger import DirectoryLock, Ledger
-from headrace.parts.access import DATABASE, Access
-from headrace.sql import Role
+from headrace.lifecycle.states.access import DATABASE, Access
+from headrace.planning.sql import Role
+from headrace.storage.ledger import DirectoryLock, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

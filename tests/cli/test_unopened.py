@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.directories.lock import DirectoryLock
+from headrace.files.directories import DirectoryLock
 from sessions import PARTITIONS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CREATE VIEW cheap AS SELECT * FROM t WHERE price < 5;
 """
 RUN = """
 import json, sys
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 code = main(sys.argv[1:])
 pyspark = sys.modules.get("pyspark")
 started = pyspark is not None and pyspark.SparkContext._gateway is not None
@@ -73,9 +73,11 @@ def test_plain_queries_of_a_directory_that_nobody_has_open_do_not_open_it(direct
     ]  # fmt: skip
     assert found["code"] == 0
     assert not found["spark"]
-    assert not {"headrace.database", "headrace.engine.engine", "headrace.connectors"} & {
-        *found["modules"]
-    }
+    assert not {
+        "headrace.interfaces.database",
+        "headrace.execution.engine.engine",
+        "headrace.io.connectors",
+    } & {*found["modules"]}
 
 
 def test_listings_of_a_directory_that_nobody_has_open_do_not_open_it(directory: Path):
@@ -85,14 +87,14 @@ def test_listings_of_a_directory_that_nobody_has_open_do_not_open_it(directory: 
     ]  # fmt: skip
     given = [word for each in statements for word in ("-c", each)]
     out, _, found = run(directory, "sql", "--format", "json", *given)
-    assert not {"headrace.database", "duckdb"} & {*found["modules"]}
+    assert not {"headrace.interfaces.database", "duckdb"} & {*found["modules"]}
     with headrace.connect(directory, warm=False) as db:
         opened = [row for each in statements for row in db.sql(each).to_arrow().to_pylist()]
     assert list(map(json.loads, out.splitlines())) == opened
     assert {"name": "totals", "kind": "view", "key": "kind", "state": "running"} in opened
 
 
-HEAVY = {"duckdb", "numpy", "pyarrow", "pyspark", "sqlalchemy", "headrace.ledger", "pandas"}
+HEAVY = {"duckdb", "numpy", "pyarrow", "pyspark", "sqlalchemy", "headrace.storage.ledger", "pandas"}
 
 
 @pytest.mark.parametrize(
@@ -100,11 +102,11 @@ HEAVY = {"duckdb", "numpy", "pyarrow", "pyspark", "sqlalchemy", "headrace.ledger
     [
         (("--help",), 300, HEAVY),
         (("sql", "--help"), 300, HEAVY),
-        (("sql", "-c", "SHOW VIEWS"), 1000, {"duckdb", "pandas", "headrace.database"}),
-        (("sql", "-c", "SELECT max(id) FROM t"), 1000, {"pandas", "headrace.database"}),
+        (("sql", "-c", "SHOW VIEWS"), 1000, {"duckdb", "pandas", "headrace.interfaces.database"}),
+        (("sql", "-c", "SELECT max(id) FROM t"), 1000, {"pandas", "headrace.interfaces.database"}),
         (("sql", "-c", "SELECT * FROM t WHERE id = 1"), 1000, {"duckdb", "pandas"}),
-        (("doctor", "--quick"), 950, {"duckdb", "pandas", "headrace.database"}),
-        (("plan", "{definitions}"), 1600, {"pandas", "duckdb", "headrace.server"}),
+        (("doctor", "--quick"), 950, {"duckdb", "pandas", "headrace.interfaces.database"}),
+        (("plan", "{definitions}"), 1600, {"pandas", "duckdb", "headrace.interfaces.server"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.cli.values import cell_text
-from headrace.serving.texts import rows
-from headrace.serving.values import csv_text, json_text
+from headrace.execution.serving.values import csv_text, json_text, rows
+from headrace.tools.cli.values import cell_text
 
 _PARIS = timezone(timedelta(hours=2))
 

@@ -21,22 +21,22 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors import SinkContext
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DeliveryRecord
-from headrace.runtime.deliveries import Delivery, DeliverySettings
-from headrace.runtime.delivery_position import DeliveryPosition
+from headrace.execution.runtime.deliveries import Delivery, DeliverySettings
+from headrace.execution.runtime.delivery_position import DeliveryPosition
+from headrace.io.connectors import SinkContext
+from headrace.storage.ledger import DeliveryRecord
 from headrace.types import Column, Epoch, RelationId, Schema
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.connectors import Secrets
-    from headrace.ledger import Reject
-    from headrace.runtime.epoch import EpochLoop
-    from headrace.runtime.ports import SinkWriter
+    from headrace.execution.runtime.epoch import EpochLoop
+    from headrace.execution.runtime.ports import SinkWriter
+    from headrace.io.connectors import Secrets
+    from headrace.storage.ledger import Reject
 
 SCHEMA = Schema(
     (

@@ -16,15 +16,15 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors import sink_histories as histories
-from headrace.connectors import SinkContext
-from headrace.connectors.cassandra.sink import CassandraStore, Options, check, opened
-from headrace.connectors.cassandra.types import Cells, targets
-from headrace.connectors.options import Given, read_options
-from headrace.connectors.stores import StoreSink
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors import SinkContext
+from headrace.io.connectors.cassandra.access import Cells, targets
+from headrace.io.connectors.cassandra.sink import CassandraStore, Options, check, opened
+from headrace.io.connectors.options import Given, read_options
+from headrace.io.connectors.stores import StoreSink
 from headrace.types import Column, Epoch, Schema, to_arrow
-from headrace.zset import WEIGHT
 from servers.cassandra import PASSWORD, USER
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as t
 
-from headrace.catalog import Declaration, Stream
-from headrace.connectors.change_format import change_decoder
 from headrace.errors import Code, HeadraceError
-from headrace.formats.messages import decoder_of
+from headrace.io.connectors.message_formats import change_decoder
+from headrace.io.formats.messages import decoder_of
+from headrace.planning.catalog import Declaration, Stream
 from headrace.types import Column, RelationId, Schema
 
 V = Schema((Column("v", t.LongType()),))

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors import Given
-from headrace.connectors.datagen.source import DatagenSource, Options
-from headrace.connectors.options import read_options, restored_options, stored_options
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
+from headrace.io.connectors import Given
+from headrace.io.connectors.datagen.source import DatagenSource, Options
+from headrace.io.connectors.options import read_options, restored_options, stored_options
 from headrace.types import Column, Schema
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.runtime.ports import Part
+    from headrace.execution.runtime.ports import Part
 
 FAST = {"rows-per-second": "50000000", "start-time": "2026-01-01 00:00:00"}
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.connectors import sink_connector, source_connector
-from headrace.connectors.datasets import of_table
-from headrace.connectors.postgres.access import Access
-from headrace.connectors.postgres.tables import Reference
+from headrace.io.connectors import sink_connector, source_connector
+from headrace.io.connectors.postgres.access import Access
+from headrace.io.connectors.postgres.tables import Reference
+from headrace.io.connectors.systems import of_table
 
 ROOT = Path("/data/sinks")
 

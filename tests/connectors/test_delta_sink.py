@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Histories, Row, begun, context, prove, table
-from headrace.connectors.lake.delta import DeltaSink, check, opened
-from headrace.connectors.lake.tables import LakeTable
-from headrace.connectors.sinks import TableContents
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
-from headrace.serving import CHANGE_COLUMNS
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.execution.serving import CHANGE_COLUMNS
+from headrace.io.connectors.lake.delta import DeltaSink, check, opened
+from headrace.io.connectors.lake.tables import LakeTable
+from headrace.io.connectors.sinks import TableContents
 from headrace.types import Column, Epoch, Schema
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from pathlib import Path

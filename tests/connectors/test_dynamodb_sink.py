@@ -18,21 +18,21 @@ from botocore.exceptions import ReadTimeoutError
 from pyspark.sql import types as t
 
 from connectors import sink_histories as histories
-from headrace.connectors.dynamodb.sink import DOUBT_SECONDS, DynamoStore, Options, check, opened
-from headrace.connectors.dynamodb.types import attributes, refused, rows_of
-from headrace.connectors.options import Given, read_options
-from headrace.connectors.stores import StoreSink
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.dynamodb.access import attributes, refused, rows_of
+from headrace.io.connectors.dynamodb.sink import DOUBT_SECONDS, DynamoStore, Options, check, opened
+from headrace.io.connectors.options import Given, read_options
+from headrace.io.connectors.stores import StoreSink
 from headrace.types import Column, Epoch, Schema, to_arrow
-from headrace.zset import WEIGHT
 from length import choose
 from servers.dynamodb import REGION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.connectors import SinkContext
+    from headrace.io.connectors import SinkContext
     from servers.dynamodb import DynamoDB
 
 NESTED = t.StructType(

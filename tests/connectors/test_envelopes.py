@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from connectors.sink_histories import KEY, SCHEMA, Histories, row, table
-from headrace.connectors.kafka.envelopes import Envelope, EnvelopeEncoder, changes_of
-from headrace.formats.avro_encoding import AvroEncoder
-from headrace.serving.json_columns import json_objects
+from headrace.algebra.zset import WEIGHT
+from headrace.execution.serving.values import json_objects
+from headrace.io.connectors.kafka.sink_options import Envelope, EnvelopeEncoder, changes_of
+from headrace.io.formats.avro_encoding import AvroEncoder
 from headrace.types import Epoch
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from connectors.test_files import schema, tables
-from headrace.connectors.files.exported import ExportOptions, write_file
-from headrace.connectors.files.source import FileOptions, read_file
-from headrace.connectors.options import Given
 from headrace.errors import Code, HeadraceError
+from headrace.io.connectors.files.change_files import ExportOptions, write_file
+from headrace.io.connectors.files.source import FileOptions, read_file
+from headrace.io.connectors.options import Given
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:

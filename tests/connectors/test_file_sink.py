@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors.files.sink import (
+from headrace.errors import Code, HeadraceError
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.files.sink import (
     Content,
     Options,
     OutputFormat,
@@ -23,11 +25,9 @@ from headrace.connectors.files.sink import (
     place,
     sink_path,
 )
-from headrace.connectors.lake import snapshots as snapshot_sink
-from headrace.connectors.lake import warehouse as warehouse_sink
-from headrace.connectors.lake.warehouse import Warehouse
-from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.lake import snapshots as snapshot_sink
+from headrace.io.connectors.lake import warehouse as warehouse_sink
+from headrace.io.connectors.lake.warehouse import Warehouse
 from headrace.types import Column, Epoch, Schema
 from length import choose
 
@@ -113,7 +113,7 @@ def _directory(value: object) -> str:
 def test_files_have_each_change_once_however_often_the_process_ends(
     tmp_path, monkeypatch, partitions, joins
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.files.change_files._OPEN", 3)
+    monkeypatch.setattr("headrace.io.connectors.files.change_files._OPEN", 3)
     options = Options("x", OutputFormat.PARQUET, partitions)
     check(options, context(tmp_path))
     prove(

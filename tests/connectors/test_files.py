@@ -21,19 +21,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.connectors import Given
-from headrace.connectors.files import source as files
-from headrace.connectors.files.captured_lines import read_changes
-from headrace.connectors.files.source import Chunk, FileFormat, FileOptions, read_file
 from headrace.errors import Code, HeadraceError
-from headrace.formats import blocks
-from headrace.formats.blocks import FilePosition, RecordBlock
-from headrace.formats.captured import CapturedMessages
-from headrace.formats.csv_text import CsvDecoder, CsvReader, Dialect
-from headrace.formats.debezium import Debezium
-from headrace.formats.debezium_values import Encoding
-from headrace.formats.json_lines import JsonDecoder
-from headrace.formats.messages import JsonMessages
+from headrace.io.connectors import Given
+from headrace.io.connectors.files import source as files
+from headrace.io.connectors.files.change_files import read_changes
+from headrace.io.connectors.files.source import Chunk, FileFormat, FileOptions, read_file
+from headrace.io.formats import blocks
+from headrace.io.formats.blocks import FilePosition, RecordBlock
+from headrace.io.formats.captured import CapturedMessages
+from headrace.io.formats.csv_text import CsvDecoder, CsvReader, Dialect
+from headrace.io.formats.debezium import Debezium
+from headrace.io.formats.debezium_values import Encoding
+from headrace.io.formats.json_lines import JsonDecoder
+from headrace.io.formats.messages import JsonMessages
 from headrace.types import Column, Schema
 from length import choose
 
@@ -533,7 +533,7 @@ def test_a_type_that_csv_cannot_hold_is_unsupported(tmp_path: Path) -> None:
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
     monkeypatch.setattr(files, "CHUNK_ROWS", 40)
-    monkeypatch.setattr("headrace.formats.parquet._BATCH_ROWS", 30)
+    monkeypatch.setattr("headrace.io.formats.columnar._BATCH_ROWS", 30)
 
 
 def example(tmp_path: Path, name: str) -> Path:

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors import Given
-from headrace.connectors.files import watched as filesystem
-from headrace.connectors.files.directories import FilePattern
-from headrace.connectors.files.watched import DirectorySource, FileColumns, Options
-from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
+from headrace.io.connectors import Given
+from headrace.io.connectors.files import watched as filesystem
+from headrace.io.connectors.files.directories import FilePattern
+from headrace.io.connectors.files.watched import DirectorySource, FileColumns, Options
+from headrace.io.connectors.options import read_options
 from headrace.types import Column, Schema
 from length import choose
 
@@ -194,8 +194,8 @@ def test_a_file_that_changes_after_it_was_read_is_a_reject_each_time(tmp_path: P
 
 
 def test_an_interrupted_file_continues_and_one_that_changed_meanwhile_does_not(tmp_path, monkeypatch) -> None:  # fmt: skip
-    monkeypatch.setattr("headrace.connectors.files.source.CHUNK_ROWS", 1)
-    monkeypatch.setattr("headrace.formats.blocks.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("headrace.io.connectors.files.source.CHUNK_ROWS", 1)
+    monkeypatch.setattr("headrace.io.formats.blocks.BLOCK_BYTES", 4096)
     monkeypatch.setattr(filesystem, "CHUNK_ROWS", 1)
     first = write(tmp_path / "a.jsonl", lines(*range(2000)), 100)
     write(tmp_path / "b.jsonl", lines(*range(2000, 4000)), 200)
@@ -215,8 +215,8 @@ def test_an_interrupted_file_continues_and_one_that_changed_meanwhile_does_not(t
 
 
 def test_a_file_that_is_removed_before_its_end_is_a_reject(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.connectors.files.source.CHUNK_ROWS", 1)
-    monkeypatch.setattr("headrace.formats.blocks.BLOCK_BYTES", 4096)
+    monkeypatch.setattr("headrace.io.connectors.files.source.CHUNK_ROWS", 1)
+    monkeypatch.setattr("headrace.io.formats.blocks.BLOCK_BYTES", 4096)
     monkeypatch.setattr(filesystem, "CHUNK_ROWS", 1)
     path = write(tmp_path / "a.jsonl", lines(*range(2000)))
     landed = Landed(str(tmp_path))

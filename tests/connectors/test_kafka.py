@@ -13,18 +13,17 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors import Given
-from headrace.connectors.kafka.options import Bounded, KafkaStartup, Options
-from headrace.connectors.kafka.source import KafkaSource, MessageColumns
-from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
-from headrace.formats.captured import CapturedMessages
-from headrace.formats.changes import Appended
-from headrace.formats.debezium import Debezium
-from headrace.formats.debezium_values import Encoding
-from headrace.formats.messages import JsonMessages
-from headrace.runtime.feeds import Feed, FeedState
-from headrace.runtime.ingest import Ingest
+from headrace.execution.runtime.feeds import Feed, FeedState, Ingest
+from headrace.io.connectors import Given
+from headrace.io.connectors.kafka.options import Bounded, KafkaStartup, Options
+from headrace.io.connectors.kafka.source import KafkaSource, MessageColumns
+from headrace.io.connectors.options import read_options
+from headrace.io.formats.captured import CapturedMessages
+from headrace.io.formats.debezium import Debezium
+from headrace.io.formats.debezium_values import Encoding
+from headrace.io.formats.messages import JsonMessages
+from headrace.io.formats.upserts import Appended
 from headrace.types import Column, Offset, Schema
 from servers.kafka import kafka
 from servers.machine import free_port
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.timeout(120)
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.runtime.ports import Part
+    from headrace.execution.runtime.ports import Part
     from servers.kafka import Kafka
 
 VALUE = Schema((Column("id", t.LongType()), Column("text", t.StringType())))
@@ -196,7 +195,7 @@ def test_a_source_begins_where_its_group_has_read_to(broker, topic, source) -> N
 
 @pytest.mark.long
 def test_topics_are_found_by_a_pattern(broker, source, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.io.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
     prefix = f"p{uuid4().hex}"
     for name in ("-a", "-b", "x"):
         broker.create(f"{prefix}{name}")
@@ -312,7 +311,7 @@ def test_aborted_and_open_transactions_are_not_read(broker, topic, source) -> No
 def test_partitions_that_are_added_are_read_from_their_beginning(
     broker, topic, source, monkeypatch
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.io.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
     broker.produce(topic, [message(1, partition=0)])
     begun, found = source(startup=KafkaStartup.EARLIEST), []
     for part in begun.parts(None):
@@ -329,7 +328,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 
 
 def test_a_transaction_of_a_source_is_in_one_part(broker, topic, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka.batch._QUIET_SECONDS", 60)
+    monkeypatch.setattr("headrace.io.connectors.kafka.arrivals._QUIET_SECONDS", 60)
 
     def event(number: int, transaction: int) -> dict[str, Any]:
         of = {"id": f"{transaction}:1", "total_order": number, "data_collection_order": number}
@@ -397,7 +396,7 @@ def test_a_topic_that_cannot_be_created_says_why(source) -> None:
 
 @pytest.mark.long
 def test_a_feed_goes_on_when_the_broker_is_back(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.runtime.feeds._RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("headrace.execution.runtime.feeds._RETRY_SECONDS", 0.1)
     landed: list[Any] = []
 
     def append(rows: Any, **_: Any) -> Offset:

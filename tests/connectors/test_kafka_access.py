@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import context
-from headrace.connectors.kafka import sink as kafka_sink
-from headrace.connectors.kafka.options import Options
-from headrace.connectors.kafka.sink_options import Options as SinkOptions
-from headrace.connectors.kafka.source import KafkaSource, MessageColumns
-from headrace.connectors.options import SecretName
 from headrace.errors import Code, HeadraceError
-from headrace.formats.changes import Appended
-from headrace.formats.messages import JsonMessages
+from headrace.io.connectors.kafka import sink as kafka_sink
+from headrace.io.connectors.kafka.options import Options
+from headrace.io.connectors.kafka.sink_options import Options as SinkOptions
+from headrace.io.connectors.kafka.source import KafkaSource, MessageColumns
+from headrace.io.connectors.options import SecretName
+from headrace.io.formats.messages import JsonMessages
+from headrace.io.formats.upserts import Appended
 from headrace.types import Column, Schema
 from servers.certificates import authority
 from servers.kafka import Guard, kafka

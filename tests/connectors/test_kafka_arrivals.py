@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.kafka import arrivals as module
-from headrace.connectors.kafka.arrivals import Arrivals, Arrived, gathered_by
-from headrace.connectors.kafka.batch import Batch
+from headrace.io.connectors.kafka import arrivals as module
+from headrace.io.connectors.kafka.arrivals import Arrivals, Arrived, Batch, gathered_by
 
 HOUR = 3600.0
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.kafka.batch import Batch, HeldBack
-from headrace.formats.line_values import LineValues
+from headrace.io.connectors.kafka.arrivals import Batch, HeldBack
+from headrace.io.formats.messages import LineValues
 
 if TYPE_CHECKING:
     import pytest
@@ -75,7 +75,7 @@ def test_silence_and_size_release_what_is_held(monkeypatch: pytest.MonkeyPatch) 
     clock.now = 0.6
     assert found(held.released(Batch())) == [(0, 1)]
     assert found(held.released(Batch())) == []
-    monkeypatch.setattr("headrace.connectors.kafka.batch._MOST_HELD", 2)
+    monkeypatch.setattr("headrace.io.connectors.kafka.arrivals._MOST_HELD", 2)
     assert found(held.released(batch((0, 2, "b"), (0, 3, "b")))) == []
     assert found(held.released(batch((0, 4, "b")))) == [(0, 2), (0, 3), (0, 4)]
 

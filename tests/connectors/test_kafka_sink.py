@@ -28,22 +28,21 @@ from connectors.sink_histories import (
     row,
     table,
 )
-from headrace.catalog import Declaration, Table
-from headrace.connectors.change_format import change_decoder
-from headrace.connectors.kafka import transactions as kafka_transactions
-from headrace.connectors.kafka.envelopes import Envelope
-from headrace.connectors.kafka.options import Options as SourceOptions
-from headrace.connectors.kafka.sink import KafkaSink, check, opened
-from headrace.connectors.kafka.sink_options import Options, SinkKeyFormat, ValueFormat
-from headrace.connectors.kafka.source import KafkaSource, MessageColumns
-from headrace.connectors.kafka.transactions import Mark
-from headrace.connectors.schema_registry import Registry
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.formats.avro import AvroRecords
-from headrace.formats.messages import JsonMessages
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.kafka import transactions as kafka_transactions
+from headrace.io.connectors.kafka.options import Options as SourceOptions
+from headrace.io.connectors.kafka.sink import KafkaSink, check, opened
+from headrace.io.connectors.kafka.sink_options import Envelope, Options, SinkKeyFormat, ValueFormat
+from headrace.io.connectors.kafka.source import KafkaSource, MessageColumns
+from headrace.io.connectors.kafka.transactions import Mark
+from headrace.io.connectors.message_formats import change_decoder
+from headrace.io.connectors.schema_registry import Registry
+from headrace.io.formats.avro import AvroRecords
+from headrace.io.formats.messages import JsonMessages
+from headrace.planning.catalog import Declaration, Table
 from headrace.types import Epoch, RelationId
-from headrace.zset import WEIGHT
 from servers.kafka import free_port, kafka
 from waiting import landed
 

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.ledger import Ledger
-from headrace.log import read_range
+from headrace.algebra.zset import WEIGHT
+from headrace.storage.ledger import Ledger
+from headrace.storage.log import read_range
 from headrace.types import Offset, RelationId
-from headrace.zset import WEIGHT
 from length import choose, thorough
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ FOLLOWING = """
     import os, signal, sys, time
     from pathlib import Path
     from pyspark.sql.types import IntegerType
-    from headrace.connectors.postgres import source
-    from headrace.connectors.postgres.access import Access, connected
-    from headrace.connectors.postgres.tables import CapturedTable, Reference
-    from headrace.ledger import EpochCommit, Ledger, NewObject, prepare_directory
-    from headrace.log import Appender, SegmentWriter, write_segment
-    from headrace.runtime.feeds import Feed
-    from headrace.runtime.joint import JointIngest
+    from headrace.io.connectors.postgres import source
+    from headrace.io.connectors.postgres.access import Access, connected
+    from headrace.io.connectors.postgres.tables import CapturedTable, Reference
+    from headrace.storage.ledger import EpochCommit, Ledger, NewObject, prepare_directory
+    from headrace.storage.log import Appender, SegmentWriter, write_segment
+    from headrace.execution.runtime.feeds import Feed
+    from headrace.execution.runtime.feeds import JointIngest
     from headrace.types import Column, RelationId, Schema
 
     directory, port, name, stage, times = sys.argv[1:]

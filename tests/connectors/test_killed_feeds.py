@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from headrace.ledger import Ledger
-from headrace.log import read_range
+from headrace.storage.ledger import Ledger
+from headrace.storage.log import read_range
 from headrace.types import Offset, RelationId
 from length import choose
 
@@ -26,10 +26,10 @@ LANDING = """
     from pathlib import Path
     import pyarrow as pa
     from pyspark.sql.types import LongType
-    from headrace.ledger import EpochCommit, Ledger, NewObject, prepare_directory
-    from headrace.log import Append, Appender, SegmentWriter
-    from headrace.runtime.feeds import Feed
-    from headrace.runtime.ingest import Ingest
+    from headrace.storage.ledger import EpochCommit, Ledger, NewObject, prepare_directory
+    from headrace.storage.log import Append, Appender, SegmentWriter
+    from headrace.execution.runtime.feeds import Feed
+    from headrace.execution.runtime.feeds import Ingest
     from headrace.types import Column, Schema
 
     directory, place, name, stage, times, wanted = sys.argv[1:]
@@ -66,9 +66,9 @@ LANDING = """
     feed.close()
 """
 KAFKA = """
-    from headrace.connectors.kafka import client, source as kafka
-    from headrace.formats.changes import Appended
-    from headrace.formats.messages import JsonMessages
+    from headrace.io.connectors.kafka import client, source as kafka
+    from headrace.io.formats.upserts import Appended
+    from headrace.io.formats.messages import JsonMessages
     kafka._MOST_MESSAGES = client._AT_ONCE = client._MADE_AT_ONCE = 100  # many small parts
     options = kafka.Options(brokers=place, topic=name)
     def opened():
@@ -77,9 +77,9 @@ KAFKA = """
         )
 """
 DIRECTORY = """
-    from headrace.connectors.files import source as file_source
-    from headrace.connectors.files import watched as filesystem
-    from headrace.formats import blocks
+    from headrace.io.connectors.files import source as file_source
+    from headrace.io.connectors.files import watched as filesystem
+    from headrace.io.formats import blocks
     blocks.BLOCK_BYTES = 1000  # many small parts, also of one file
     file_source.CHUNK_ROWS = filesystem.CHUNK_ROWS = 1
     options = filesystem.Options(place, settle=0.0, interval=0.01)

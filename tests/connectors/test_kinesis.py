@@ -13,16 +13,15 @@ import pytest
 from botocore.exceptions import ClientError
 from pyspark.sql import types as t
 
-from headrace.connectors import Given
-from headrace.connectors.kinesis import access
-from headrace.connectors.kinesis import source as kinesis
-from headrace.connectors.kinesis.access import Options
-from headrace.connectors.kinesis.shards import Shard, StreamPosition
-from headrace.connectors.kinesis.source import KinesisSource, RecordColumns
-from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
-from headrace.formats.changes import Appended
-from headrace.formats.messages import JsonMessages
+from headrace.io.connectors import Given
+from headrace.io.connectors.kinesis import access
+from headrace.io.connectors.kinesis import source as kinesis
+from headrace.io.connectors.kinesis.access import Options, Shard, StreamPosition
+from headrace.io.connectors.kinesis.source import KinesisSource, RecordColumns
+from headrace.io.connectors.options import read_options
+from headrace.io.formats.messages import JsonMessages
+from headrace.io.formats.upserts import Appended
 from headrace.types import Column, Schema
 from length import choose
 

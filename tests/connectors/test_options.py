@@ -8,10 +8,10 @@ from enum import StrEnum
 
 import pytest
 
-from headrace.cli.statement_help import STATEMENTS
-from headrace.connectors import Given, SinkOptions, registry
-from headrace.connectors.every import SYSTEMS
-from headrace.connectors.options import (
+from headrace.errors import Code, HeadraceError, Span
+from headrace.io.connectors import Given, SinkOptions, registry
+from headrace.io.connectors.every import SYSTEMS
+from headrace.io.connectors.options import (
     Alters,
     SecretName,
     alters,
@@ -22,7 +22,7 @@ from headrace.connectors.options import (
     stored_options,
     used_secrets,
 )
-from headrace.errors import Code, HeadraceError, Span
+from headrace.tools.cli.statement_help import STATEMENTS
 
 
 class Mode(StrEnum):

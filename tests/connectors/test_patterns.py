@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.redis.patterns import Pattern
 from headrace.errors import Code, HeadraceError
+from headrace.io.connectors.redis.access import Pattern
 
 PATTERNS = ["{a}", "user:{a}", "{a}:{b}", "x/{b}|%{a}/", "{a}::{b}é{c}", "{{{a}}}-{b}"]
 VALUES = st.text(alphabet=":%/é{}-ab2\n", max_size=6)

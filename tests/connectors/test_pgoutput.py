@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.connectors.postgres.arrays import elements
-from headrace.connectors.postgres.changes import TableChanges, lsn_number, lsn_text
-from headrace.connectors.postgres.pgoutput import (
+from headrace.errors import Code, HeadraceError
+from headrace.io.connectors.postgres.access import PgType, can_read, elements, inferred, read
+from headrace.io.connectors.postgres.changes import TableChanges, lsn_number, lsn_text
+from headrace.io.connectors.postgres.pgoutput import (
     UNSENT,
     BeginMessage,
     CommitMessage,
@@ -27,9 +28,7 @@ from headrace.connectors.postgres.pgoutput import (
     UpdateMessage,
     decoded,
 )
-from headrace.connectors.postgres.tables import CapturedTable, Reference, bound
-from headrace.connectors.postgres.types import PgType, can_read, inferred, read
-from headrace.errors import Code, HeadraceError
+from headrace.io.connectors.postgres.tables import CapturedTable, Reference, bound
 from headrace.types import Column as OurColumn
 from headrace.types import RelationId, Schema
 

@@ -31,24 +31,24 @@ from connectors.sink_histories import (
     table,
 )
 from headrace import postgres_session
-from headrace.connectors.options import SecretName
-from headrace.connectors.postgres import access
-from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
-from headrace.connectors.postgres.target import MAPPING, keeps, type_of
-from headrace.connectors.postgres.types import PgType
-from headrace.connectors.sinks import TableContents
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
-from headrace.runtime.sink_differences import SinkDifference
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.delivery_position import SinkDifference
+from headrace.io.connectors.options import SecretName
+from headrace.io.connectors.postgres import access
+from headrace.io.connectors.postgres.access import PgType
+from headrace.io.connectors.postgres.sink import PostgresSink, SinkTable, check
+from headrace.io.connectors.postgres.target import MAPPING, keeps, type_of
+from headrace.io.connectors.sinks import TableContents
 from headrace.types import Column, Epoch, Schema
-from headrace.zset import WEIGHT
 from servers.postgres import postgres
 from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.connectors import SinkContext
+    from headrace.io.connectors import SinkContext
     from servers.postgres import Postgres
 
 _COLUMNS = "id, name, amount, at, ok"

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as t
 
-from headrace.connectors.postgres import pgoutput, source
-from headrace.connectors.postgres.access import Access
-from headrace.connectors.postgres.changes import lsn_number
-from headrace.connectors.postgres.snapshots import Snapshot
-from headrace.connectors.postgres.source import CaptureAddress, PostgresSource
-from headrace.connectors.postgres.tables import CapturedTable, PgTable, Reference
-from headrace.connectors.postgres.types import PgType
+from headrace.algebra.zset import WEIGHT
+from headrace.io.connectors.postgres import pgoutput, source
+from headrace.io.connectors.postgres.access import Access, PgType
+from headrace.io.connectors.postgres.changes import lsn_number
+from headrace.io.connectors.postgres.source import CaptureAddress, PostgresSource
+from headrace.io.connectors.postgres.tables import CapturedTable, PgTable, Reference, Snapshot
 from headrace.types import Column, RelationId, Schema
-from headrace.zset import WEIGHT
 from length import choose
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors.postgres.target import keeps, type_of
-from headrace.connectors.postgres.types import PgType, can_read, inferred, read
+from headrace.io.connectors.postgres.access import PgType, can_read, inferred, read
+from headrace.io.connectors.postgres.target import keeps, type_of
 from headrace.types import Column
 
 TIME, TIME_WITH_ZONE, TIMESTAMP = 1083, 1266, 1114

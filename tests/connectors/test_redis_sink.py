@@ -19,16 +19,16 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors import sink_histories as histories
-from headrace.connectors import SinkContext
-from headrace.connectors.options import Given, read_options
-from headrace.connectors.redis.access import connected
-from headrace.connectors.redis.sink import Options, RedisSession, check, opened
-from headrace.connectors.redis.stored import SeenItems
-from headrace.connectors.text_values import require_readable
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors import SinkContext
+from headrace.io.connectors.options import Given, read_options
+from headrace.io.connectors.redis.access import connected
+from headrace.io.connectors.redis.requests import SeenItems
+from headrace.io.connectors.redis.sink import Options, RedisSession, check, opened
+from headrace.io.connectors.sinks import require_readable
 from headrace.types import Column, Epoch, Schema
-from headrace.zset import WEIGHT
 from length import choose
 from servers.certificates import authority
 from servers.redis import PASSWORD, USER
@@ -37,7 +37,7 @@ from servers.tls import encrypted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.connectors.stores import StoreSink
+    from headrace.io.connectors.stores import StoreSink
     from servers.redis import Redis
 
 POINTS = Schema(

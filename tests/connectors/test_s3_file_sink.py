@@ -14,21 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.sink_histories import Histories, Row, begun, context, deliver, prove, table
-from headrace.connectors.files.change_files import OutputFormat
-from headrace.connectors.files.sink import Content, Options
-from headrace.connectors.lake import snapshots as snapshot_sink
-from headrace.connectors.options import SecretName
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.files.change_files import OutputFormat
+from headrace.io.connectors.files.sink import Content, Options
+from headrace.io.connectors.lake import snapshots as snapshot_sink
+from headrace.io.connectors.options import SecretName
 from headrace.types import Epoch
-from headrace.zset import WEIGHT
 from length import each
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, seaweed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.connectors import SinkContext
+    from headrace.io.connectors import SinkContext
     from servers.seaweed import Seaweed
 
 pytest.importorskip("boto3")

@@ -14,16 +14,16 @@ from uuid import uuid4
 import pytest
 
 from connectors.sink_histories import Histories, Row, begun, context, deliver, prove, table
-from headrace.connectors import aws, options, s3
-from headrace.connectors.lake import delta as delta_sink
-from headrace.connectors.lake import iceberg as iceberg_sink
-from headrace.connectors.lake.iceberg_catalogues import CatalogueKind
-from headrace.connectors.lake.tables import LakeTable
-from headrace.connectors.options import SecretName
-from headrace.connectors.sinks import TableContents
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
-from headrace.serving import CHANGE_COLUMNS
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.execution.serving import CHANGE_COLUMNS
+from headrace.io.connectors import aws, options, s3
+from headrace.io.connectors.lake import delta as delta_sink
+from headrace.io.connectors.lake import iceberg as iceberg_sink
+from headrace.io.connectors.lake.iceberg_catalogues import CatalogueKind
+from headrace.io.connectors.lake.tables import LakeTable
+from headrace.io.connectors.options import SecretName
+from headrace.io.connectors.sinks import TableContents
 from headrace.types import Epoch
 from length import choose
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, WAREHOUSE, seaweed
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.connectors import SinkContext
+    from headrace.io.connectors import SinkContext
     from servers.seaweed import Seaweed
 
 for library in ("deltalake", "pyiceberg", "boto3"):

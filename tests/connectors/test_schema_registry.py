@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from headrace.connectors.schema_registry import Registry
 from headrace.errors import Code, HeadraceError
-from headrace.formats.registered import RegisteredSchema
+from headrace.io.connectors.schema_registry import Registry
+from headrace.io.formats.protobuf import RegisteredSchema
 from servers.machine import Unavailable, free_port
 from servers.schema_registry import registry as schema_registry
 

@@ -23,16 +23,15 @@ from connectors.sink_histories import (
     row,
     table,
 )
-from headrace.connectors.lines import json_lines
-from headrace.connectors.marks import moved_on
-from headrace.connectors.plain import Unrecorded
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
-from headrace.runtime.offenders import offenders
-from headrace.runtime.ports import RefusedRow
-from headrace.serving import by_key
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.offenders import offenders
+from headrace.execution.runtime.ports import RefusedRow
+from headrace.execution.serving import by_key
+from headrace.io.connectors.plain import Unrecorded
+from headrace.io.connectors.sinks import json_lines, moved_on
 from headrace.types import Epoch
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from connectors.sink_histories import KEY, SCHEMA, Histories, Killed, Row, begun, row, table
-from headrace.connectors.plain import Unrecorded
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
-from headrace.serving import by_key
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.execution.serving import by_key
+from headrace.io.connectors.plain import Unrecorded
 from headrace.types import Epoch
-from headrace.zset import WEIGHT
 from length import choose
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.runtime.ports import RefusedRow
+    from headrace.execution.runtime.ports import RefusedRow
 
 _IDS = 8
 _STAGES = [None] * 4 + ["sink", "in a part", "sink written", "recording", "recorded"]

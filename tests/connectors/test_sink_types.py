@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.connectors.cassandra import types as cassandra
-from headrace.connectors.dynamodb import types as dynamodb
-from headrace.connectors.kafka import sink as kafka_sink
-from headrace.connectors.lake import delta as delta_sink
-from headrace.connectors.lake import iceberg as iceberg_sink
-from headrace.connectors.lake import warehouse as warehouse_sink
-from headrace.connectors.postgres import target as postgres
-from headrace.connectors.redis import values as redis
+from headrace.io.connectors.cassandra import access as cassandra
+from headrace.io.connectors.dynamodb import access as dynamodb
+from headrace.io.connectors.kafka import sink as kafka_sink
+from headrace.io.connectors.lake import delta as delta_sink
+from headrace.io.connectors.lake import iceberg as iceberg_sink
+from headrace.io.connectors.lake import warehouse as warehouse_sink
+from headrace.io.connectors.postgres import target as postgres
+from headrace.io.connectors.redis import access as redis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors.files.change_files import OutputFormat
-from headrace.connectors.files.sink import Content, Options
-from headrace.connectors.lake.snapshots import SnapshotSink, check, opened
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.files.change_files import OutputFormat
+from headrace.io.connectors.files.sink import Content, Options
+from headrace.io.connectors.lake.snapshots import SnapshotSink, check, opened
 from headrace.types import Column, Epoch, Schema
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def rows(directory: Path) -> Counter[Row]:
 def test_the_newest_directory_is_the_view_however_often_the_process_ends(
     tmp_path, monkeypatch, partitions, joins
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.files.change_files._OPEN", 3)
+    monkeypatch.setattr("headrace.io.connectors.files.change_files._OPEN", 3)
     prove(
         lambda: sink(tmp_path, partitions),
         lambda: rows(tmp_path),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors import sink_histories as histories
-from headrace.connectors.stores import StoreSink, another_session, check
 from headrace.errors import Code, HeadraceError
+from headrace.io.connectors.stores import StoreSink, another_session, check
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.connectors import SinkContext
+    from headrace.io.connectors import SinkContext
 
 
 @dataclass

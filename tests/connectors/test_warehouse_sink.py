@@ -15,16 +15,16 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Histories, Row, context, prove, row, table
-from headrace.connectors.lake.warehouse import Options, Warehouse, check, opened
-from headrace.connectors.options import Given, read_options
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.lake.warehouse import Options, Warehouse, check, opened
+from headrace.io.connectors.options import Given, read_options
 from headrace.types import Column, Epoch, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.connectors.lake.warehouse import WarehouseSink
+    from headrace.io.connectors.lake.warehouse import WarehouseSink
 
 NEW: Row = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
 DUCKDB = {

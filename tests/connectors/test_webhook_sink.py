@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.sink_histories import POISON, Histories, Row, begun, context, prove, row, table
-from headrace.connectors.options import Given, read_options
-from headrace.connectors.webhook import BodyFormat, Method, Options, WebhookSink, opened
 from headrace.errors import Code, HeadraceError, masked
-from headrace.runtime.deliveries import DeliverySettings
+from headrace.execution.runtime.deliveries import DeliverySettings
+from headrace.io.connectors.options import Given, read_options
+from headrace.io.connectors.webhook import BodyFormat, Method, Options, WebhookSink, opened
 from headrace.types import Epoch
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from deploying.definition_sets import first_set, next_set
-from headrace.deploying.applying import next_round, together
-from headrace.deploying.changes import Action
-from headrace.deploying.forms import form_of, statements_of
-from headrace.deploying.plan import planned
-from headrace.deploying.stored import StoredDefinitions
 from headrace.errors import masked
-from headrace.sql.definitions import Definitions, name_of
+from headrace.planning.sql.definitions import Definitions, name_of
+from headrace.tools.deploying.applying import next_round, together
+from headrace.tools.deploying.changes import Action
+from headrace.tools.deploying.forms import form_of, statements_of
+from headrace.tools.deploying.plan import planned
+from headrace.tools.deploying.stored import StoredDefinitions
 from length import choose
 
 ORDERS = "CREATE STREAM orders (id INT, amount DECIMAL(10,2));"

@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dialects_table
-from headrace.catalog import Declaration, Stream, View
-from headrace.catalyst.allowed import FUNCTIONS
-from headrace.dialects import (
+from headrace.errors import Code, HeadraceError, Span
+from headrace.planning.catalog import Declaration, Stream, View
+from headrace.planning.catalyst.allowed import FUNCTIONS
+from headrace.planning.dialects import (
     CALLS,
     FURTHER,
     FURTHER_FORMS,
@@ -26,12 +27,10 @@ from headrace.dialects import (
     refuse_undecided,
     spark_text,
 )
-from headrace.dialects.aliases import WORDS
-from headrace.dialects.translate import FORMS
-from headrace.errors import Code, HeadraceError, Span
+from headrace.planning.dialects.translate import FORMS, WORDS
 
 if TYPE_CHECKING:
-    from headrace.sql import Rewritten
+    from headrace.planning.sql import Rewritten
 
 ALIKE = {
     *(
@@ -225,7 +224,7 @@ def test_what_was_copied_is_found_again(text, _):
 def test_places_lead_back_through_both_rewritings():
     from pyspark.sql.types import StructType
 
-    from headrace.catalog import Table
+    from headrace.planning.catalog import Table
     from headrace.types import RelationId, Schema
 
     schema = Schema.of_spark(StructType().add("k", "string").add("since", "date"))

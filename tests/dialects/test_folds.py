@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.dialects.folds import with_folds
 from headrace.errors import HeadraceError, Span
-from headrace.functions import Folded
+from headrace.planning.dialects.functions import with_folds
+from headrace.planning.functions import Folded
 
 FOLDS = {"f": Folded(("k",), ("at",)), "g": Folded(("k", "j"), ("at", "id"))}
 

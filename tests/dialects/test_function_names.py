@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalyst.allowed import FUNCTIONS, REFUSED
-from headrace.dialects import (
+from headrace.planning.catalyst.allowed import FUNCTIONS, REFUSED
+from headrace.planning.dialects import (
     CALLS,
     DIFFERENCES,
     FURTHER,
@@ -14,7 +14,7 @@ from headrace.dialects import (
     MEANT,
     REFUSED_CALLS,
 )
-from headrace.dialects.translate import FORMS
+from headrace.planning.dialects.translate import FORMS
 from sql.function_names import NAMES
 
 OF_THE_GRAMMAR = {"timediff", "timestampadd", "timestampdiff", "try_cast"}

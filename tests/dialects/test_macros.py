@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalog import FUNCTION_VIEW, PlainView
-from headrace.dialects import macros_of, spark_text
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql import CreateFunction, parse
-from headrace.sql.macros import function_of
+from headrace.planning.catalog import FUNCTION_VIEW, PlainView
+from headrace.planning.dialects import macros_of, spark_text
+from headrace.planning.sql import CreateFunction, parse
+from headrace.planning.sql.rewritten import function_of
 from headrace.types import RelationId, Schema
 
 STATEMENTS = {

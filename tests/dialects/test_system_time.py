@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
-from headrace.catalog import Relation, Stream, Table, View
-from headrace.dialects.system_time import with_versions
 from headrace.errors import Code, HeadraceError, Span
+from headrace.planning.catalog import Relation, Stream, Table, View
+from headrace.planning.dialects.table_versions import with_versions
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
-    from headrace.sql import Rewritten
+    from headrace.planning.sql import Rewritten
 
 _COLUMNS = StructType().add("region", "string").add("rate", "integer").add("since", "date")
 _SCHEMA = Schema.of_spark(_COLUMNS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from headrace.catalog import PlainView, Stream, Table, View
-from headrace.dialects import with_epochs
 from headrace.errors import HeadraceError, Span
-from headrace.sql import AsOfEpoch, ChangesBetween
+from headrace.planning.catalog import PlainView, Stream, Table, View
+from headrace.planning.dialects import with_epochs
+from headrace.planning.sql import AsOfEpoch, ChangesBetween
 from headrace.types import RelationId, Schema
 
 _SCHEMA = Schema.of_spark(StructType([StructField(name, IntegerType()) for name in ("id", "x")]))

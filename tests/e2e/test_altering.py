@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import _parse_datatype_string
 
 import headrace
-from headrace.types.widening import widens
+from headrace.types.schema import widens
 from length import each
 
 pytestmark = pytest.mark.spark

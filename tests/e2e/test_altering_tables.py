@@ -7,9 +7,9 @@ import threading
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
-from headrace.parts.snapshots import Snapshots
+from headrace.lifecycle.states.evaluating import Snapshots
+from headrace.tools.cli.command import main
 from length import each
 
 pytestmark = pytest.mark.spark

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
-from headrace.log import seen
+from headrace.storage.log import seen
+from headrace.tools.cli.command import main
 from served import served
 from servers.s3 import served_bucket
 from waiting import until

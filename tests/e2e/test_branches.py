@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
-from headrace.settings import Settings
+from headrace.interfaces.settings import Settings
+from headrace.tools.cli.command import main
 from served import served
 
 pytestmark = pytest.mark.spark

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import headrace
-from headrace.cli.command import main
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.log.segments import forget_segments
-from headrace.objects import ObjectStore
-from headrace.settings import Settings
-from headrace.spine import forget_runs
+from headrace.files import ObjectStore
+from headrace.interfaces.settings import Settings
+from headrace.storage.log.segments import forget_segments
+from headrace.tools.cli.command import main
 from servers.s3 import served_bucket
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ import pytest
 import headrace
 from asked import rows
 from headrace import Code, HeadraceError
-from headrace.connectors.files import source as files
+from headrace.io.connectors.files import source as files
 
 pytestmark = pytest.mark.spark
 
@@ -201,7 +201,7 @@ def test_copy_keeps_the_batches_it_has_and_goes_on_with_the_others(
     loaded, tmp_path, monkeypatch, form
 ):
     monkeypatch.setattr(files, "CHUNK_BYTES", 1)
-    monkeypatch.setattr("headrace.formats.blocks.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("headrace.io.formats.blocks.BLOCK_BYTES", 1 << 12)
     loaded.sql("CREATE TABLE u (k INT, v STRING)")
     loaded.sql("CREATE MATERIALIZED VIEW m AS SELECT count(*) AS n, sum(k) AS s FROM u")
     file = tmp_path / f"many.{form}"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.ledger import Carried, RepairPath
-from headrace.ledger.dirty import MOST_CHANGES
+from headrace.storage.ledger import Carried, RepairPath
+from headrace.storage.ledger.dirty import MOST_CHANGES
 from headrace.types import rows_of
 
 if TYPE_CHECKING:

@@ -82,8 +82,8 @@ def test_an_executor_with_another_directory_is_refused_at_opening_and_loses_no_r
             connect()
         except HeadraceError as error:
             print(error)
-        import headrace.database
-        headrace.database.require_executors = lambda *_: None  # as if it became so later
+        import headrace.interfaces.database
+        headrace.interfaces.database.require_executors = lambda *_: None  # as if it became so later
         with connect(small_rows=0) as db:  # whose epochs are jobs
             db.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
             db.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
@@ -178,7 +178,9 @@ def test_an_archive_of_the_environment_unpacks_and_another_version_in_it_is_refu
     unpacked.mkdir()
     subprocess.run(["tar", "-xzf", str(archive), "-C", str(unpacked)], check=True)
     python = str(unpacked / "bin" / "python")
-    program = "import headrace.engine.jobs.daemon as found, obstore; print(found.__file__)"
+    program = (
+        "import headrace.execution.engine.jobs.daemon as found, obstore; print(found.__file__)"
+    )
     command = [python, "-I", "-c", program]
     said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
     assert Path(said).is_relative_to(unpacked)

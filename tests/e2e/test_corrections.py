@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.circuit.digest import digest
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.spine import forget_runs
+from headrace.planning.circuit.digest import digest
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def test_views_that_were_prepared_stay_so_if_the_correction_never_comes(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.parts.definer.Definer.redefine", crash)
+        patched.setattr("headrace.lifecycle.definitions.definer.Definer.redefine", crash)
         with pytest.raises(KeyboardInterrupt):
             db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 1")
     db.close()

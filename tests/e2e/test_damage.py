@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.log import forget_segments
-from headrace.spine import forget_runs
+from headrace.storage.log import forget_segments
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.spine import RunFile
+    from headrace.algebra.spine import RunFile
 
 KINDS = ["truncated", "changed", "missing"]
 ONE_OF_KINDS = [

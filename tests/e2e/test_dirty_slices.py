@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 import headrace
+from headrace.algebra.spine import forget_runs, write_run
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, NewRun, RunKind
-from headrace.spine import forget_runs, write_run
+from headrace.storage.ledger import EpochCommit, NewRun, RunKind
 from headrace.types import rows_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.connectors.files import source as files
 from headrace.errors import Code, HeadraceError
+from headrace.io.connectors.files import source as files
 from sessions import PARTITIONS
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_a_copy_that_fills_the_disk_says_what_is_in_and_goes_on_after_it(
     small, tmp_path, spark, monkeypatch
 ):
     monkeypatch.setattr(files, "CHUNK_BYTES", 1)
-    monkeypatch.setattr("headrace.formats.blocks.BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr("headrace.io.formats.blocks.BLOCK_BYTES", 1 << 16)
     file = tmp_path / "rows.csv"
     file.write_text("k,v\n" + "".join(f"{k},{k:060}\n" for k in range(ROWS)))
     ballast = small / "ballast"
@@ -72,7 +72,7 @@ def test_a_copy_that_fills_the_disk_says_what_is_in_and_goes_on_after_it(
 
 def test_a_file_whose_first_part_has_changed_is_no_continuation(db, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "CHUNK_BYTES", 1)
-    monkeypatch.setattr("headrace.formats.blocks.BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr("headrace.io.formats.blocks.BLOCK_BYTES", 1 << 10)
     db.sql("CREATE STREAM s (k INT)")
     file = tmp_path / "rows.csv"
     text = "k\n" + "".join(f"{k}\n" for k in range(1000))

@@ -9,7 +9,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 from py4j.java_gateway import GatewayConnection
 
-import headrace.engine.engine
+import headrace.execution.engine.engine
 
 if TYPE_CHECKING:
     from headrace import Database
@@ -35,7 +35,7 @@ def test_each_width_over_the_same_history_says_why_and_what_it_did(
     """)
     db.sql("INSERT INTO sales VALUES (1, 7, 30), (2, 7, 5)")
     narrow = newest(db)
-    monkeypatch.setattr(headrace.engine.engine, "MOST_FLOWING", 39)
+    monkeypatch.setattr(headrace.execution.engine.engine, "MOST_FLOWING", 39)
     db.sql("INSERT INTO sales VALUES (3, 7, 30), (4, 7, 5)")
     first = newest(db)
     db.sql("INSERT INTO sales VALUES (5, 7, 30), (6, 7, 5)")

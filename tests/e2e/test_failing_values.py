@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
+from headrace.execution.engine.verifying.history import CanonicalHistory
 
 
 @pytest.mark.long

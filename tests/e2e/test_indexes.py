@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.serving import Contents
+from headrace.execution.serving import Contents
 from sessions import PARTITIONS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def test_an_index_shows_what_a_scan_shows(
             change(db, rng)
             found = answers(db)
             with monkeypatch.context() as patch:
-                patch.setattr("headrace.parts.reader.Reader.indexes", lambda *_: [])
+                patch.setattr("headrace.lifecycle.states.reader.Reader.indexes", lambda *_: [])
                 assert answers(db) == found
         past = db.sql(f"SELECT * FROM people WHERE city = 'oslo' AS OF EPOCH {epoch}").fetchall()
         assert Counter(map(repr, past)) == before[0]
@@ -96,7 +96,7 @@ def test_an_index_shows_what_a_scan_shows(
         found = answers(db)
         assert ("x",) in used
         with monkeypatch.context() as patch:
-            patch.setattr("headrace.parts.reader.Reader.indexes", lambda *_: [])
+            patch.setattr("headrace.lifecycle.states.reader.Reader.indexes", lambda *_: [])
             assert answers(db) == found
         explained = [line for (line,) in db.sql(f"EXPLAIN {LOOKUPS[2]}").fetchall()]
         assert explained[-1].endswith('by index "by_city"')

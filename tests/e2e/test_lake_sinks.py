@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.database import Database
+    from headrace.interfaces.database import Database
     from servers.seaweed import Seaweed
 
 pytestmark = pytest.mark.spark

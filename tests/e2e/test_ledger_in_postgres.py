@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
+from headrace.tools.cli.command import main
 from waiting import until
 
 if TYPE_CHECKING:

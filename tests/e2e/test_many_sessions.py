@@ -19,7 +19,7 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.log import read_range
+from headrace.storage.log import read_range
 from headrace.types import Offset
 from length import choose
 

@@ -132,7 +132,7 @@ def test_what_is_raised_in_python_is_an_error_with_a_code(
     def fail(*_given: object, **_more: object) -> None:
         raise ValueError("a field may not be")
 
-    monkeypatch.setattr("headrace.catalyst.collect.exchanged", fail)
+    monkeypatch.setattr("headrace.planning.catalyst.scala.exchanged", fail)
     with pytest.raises(HeadraceError, match="failed unexpectedly") as caught:
         db.sql("SELECT uuid() AS u")
     assert caught.value.code is Code.INTERNAL

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 import pytest
 
 import headrace
-from headrace.cli.command import main
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.log.segments import forget_segments
-from headrace.objects import ObjectStore
-from headrace.objects.bundles import bundle_of, object_of
-from headrace.spine import forget_runs, mounts
+from headrace.files import ObjectStore, mounts
+from headrace.files.bundles import bundle_of, object_of
+from headrace.storage.log.segments import forget_segments
+from headrace.tools.cli.command import main
 from served import served
 from servers.azurite import azurite
 from servers.machine import Unavailable

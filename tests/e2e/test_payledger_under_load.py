@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import headrace
+    from headrace.algebra.zset import ZSet
     from headrace.types import ArrangementId
-    from headrace.zset import ZSet
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "payledger"
 MERCHANTS = 200

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql.types import IntegerType
 
 import headrace
-from headrace.catalog import SHARED_SOURCE, Declaration, Table
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.log import Append
+from headrace.planning.catalog import SHARED_SOURCE, Declaration, Table
+from headrace.storage.log import Append
 from headrace.types import Column, Schema
-from headrace.zset import WEIGHT
 from length import choose
 
 if TYPE_CHECKING:

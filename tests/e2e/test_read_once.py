@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.log import EmbeddedLog, segments
+from headrace.storage.log import EmbeddedLog, segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import headrace
-    from headrace.ledger import Segment
-    from headrace.log import LogShare
+    from headrace.storage.ledger import Segment
+    from headrace.storage.log import LogShare
 
 VIEWS = {
     "totals": "SELECT k, sum(x) AS x FROM s GROUP BY k",
@@ -85,7 +85,7 @@ def test_verify_reads_each_log_once_for_all_views(
     assert verified() == once, "of another state"
     shop.sql("CORRECT STREAM s REPLACE SET x = 20 WHERE x = 4; CORRECT STREAM s VOID WHERE x = 5")
     assert verified() == once, "with corrections"
-    monkeypatch.setattr("headrace.history.comparing._MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr("headrace.lifecycle.history.comparing._MOST_KEPT_BYTES", 0)
     assert min(verified().values()) > 1, "what is large is read by each comparison"
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.history.reconciler import Reconciler
-from headrace.ledger import DirtyState
+from headrace.lifecycle.history.reconciler import Reconciler
+from headrace.storage.ledger import DirtyState
 from spoiling import spoil
 
 GROUPS = 1100

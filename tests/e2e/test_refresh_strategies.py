@@ -7,7 +7,7 @@ import json
 import pytest
 
 import headrace
-from headrace.runtime.timetable import machine_clock
+from headrace.execution.runtime.connected import machine_clock
 
 DAILY = "SELECT day, sum(amount) AS total FROM orders GROUP BY day"
 ORDERS = "CREATE TABLE orders (id INT, day STRING, amount INT, PRIMARY KEY (id))"

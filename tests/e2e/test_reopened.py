@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
+from headrace.tools.cli.command import main
 from length import choose
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.spark
 MINUTE = 60_000_000
 _IMPORTED = """
 import sys
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 
 code = main(sys.argv[1:])
-slow = ("pandas", "headrace.circuit", "headrace.operators", "headrace.catalyst", "headrace.database")
+slow = ("pandas", "headrace.planning.circuit", "headrace.algebra.operators", "headrace.planning.catalyst", "headrace.interfaces.database")
 print([name for name in sys.modules if name.startswith(slow)])
 """
 """Runs a command, and prints what it has imported that takes long."""
@@ -163,7 +163,7 @@ def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
         assert db.sql("SELECT n FROM counts WHERE v = 'b'").fetchall() == [(1,)]
         db.sql("SET consistency = 'session'")
 
-    monkeypatch.setattr("headrace.database.start_spark", start)
+    monkeypatch.setattr("headrace.interfaces.database.start_spark", start)
     with headrace.connect(tmp_path, **settings) as db:
         read_without(db)
         db.sql("INSERT INTO t VALUES (4, 'c')")
@@ -172,7 +172,7 @@ def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
         assert db.sql("SELECT max(k) FROM plain").fetchall() == [(4,)]
         assert started == [1]
 
-    monkeypatch.setattr("headrace.database.start_spark", fails)
+    monkeypatch.setattr("headrace.interfaces.database.start_spark", fails)
     with headrace.connect(tmp_path, **settings) as db:
         with pytest.raises(HeadraceError, match="could not be started"):
             db.sql("SELECT max(k) FROM plain")
@@ -191,7 +191,7 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
     def opened() -> Database:
         return headrace.connect(tmp_path, **settings)
 
-    monkeypatch.setattr("headrace.database.start_spark", lambda _settings: spark)
+    monkeypatch.setattr("headrace.interfaces.database.start_spark", lambda _settings: spark)
     with opened() as db:
         db.sql("CREATE TABLE c (k INT PRIMARY KEY, above INT, name STRING)")
         db.sql("CREATE STREAM s (k INT, v INT, t STRING, at TIMESTAMP)")
@@ -204,7 +204,7 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
         now[0] += 2 * MINUTE
         db.flush()
 
-    monkeypatch.setattr("headrace.database.start_spark", fails)
+    monkeypatch.setattr("headrace.interfaces.database.start_spark", fails)
     with opened() as db:
         add(db, (1, 7, "c"), (3, 8, "a"))
         assert db.sql("SELECT n, v FROM sums WHERE k = 1").fetchall() == [(2, 12)]
@@ -213,7 +213,7 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
         with pytest.raises(HeadraceError, match="could not be started"):
             db.flush()
 
-    monkeypatch.setattr("headrace.database.start_spark", lambda _settings: spark)
+    monkeypatch.setattr("headrace.interfaces.database.start_spark", lambda _settings: spark)
     with opened() as db:
         now[0] += 2 * MINUTE
         db.flush()
@@ -227,7 +227,7 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
         add(db, (2, 9, "d"))
 
     monkeypatch.setattr(
-        "headrace.engine.narrow.stored.digest_of_versions", lambda: b"another version"
+        "headrace.execution.engine.narrow.stored.digest_of_versions", lambda: b"another version"
     )
     with opened() as db:
         add(db, (2, 11, "f"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.log import open_segment, segments
+from headrace.storage.log import open_segment, segments
 from replaying import emptied, replay, stored
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import headrace
-    from headrace.ledger import SegmentFile
+    from headrace.storage.ledger import SegmentFile
 
 NOON = "TIMESTAMP '2026-01-01 12:00:00'"
 

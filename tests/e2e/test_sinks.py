@@ -10,9 +10,9 @@ import pytest
 import headrace
 from asked import refused, rows
 from headrace import Code
-from headrace.database import Database
 from headrace.errors import HeadraceError
-from headrace.settings import Settings
+from headrace.interfaces.database import Database
+from headrace.interfaces.settings import Settings
 
 pytestmark = pytest.mark.spark
 

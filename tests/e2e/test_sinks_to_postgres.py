@@ -14,7 +14,7 @@ from headrace import Code
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.database import Database
+    from headrace.interfaces.database import Database
     from servers.postgres import Postgres
 
 pytestmark = pytest.mark.spark

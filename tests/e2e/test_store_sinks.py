@@ -16,7 +16,7 @@ from servers.cassandra import PASSWORD, USER
 from servers.dynamodb import RIGHTS
 
 if TYPE_CHECKING:
-    from headrace.database import Database
+    from headrace.interfaces.database import Database
     from servers.cassandra import Cassandra
     from servers.dynamodb import DynamoDB
     from servers.redis import Redis

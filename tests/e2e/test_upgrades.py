@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.circuit.digest import FORMAT
-from headrace.circuit.fingerprint import VERSIONS
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.fill import Fill
+from headrace.execution.runtime.fill import Fill
+from headrace.planning.circuit.digest import FORMAT, VERSIONS
+from headrace.tools.cli.command import main
 from ledger.former import FORMATS, of_format
 from length import choose
 
@@ -118,7 +117,7 @@ def test_another_spark_rebuilds_the_views_whose_expressions_it_evaluates(
 ) -> None:
     with stored() as db:
         before, shown = builds(db), rows(db)
-    monkeypatch.setattr("headrace.circuit.fingerprint.spark_version", lambda: "4.3.1")
+    monkeypatch.setattr("headrace.planning.circuit.digest.spark_version", lambda: "4.3.1")
     with stored() as db:
         db.parts.upgrades.wait()
         after = builds(db)
@@ -139,7 +138,7 @@ def test_a_view_that_cannot_be_rebuilt_stops_and_runs_on_in_the_version_that_sto
 
     with monkeypatch.context() as patch:
         patch.setitem(VERSIONS, "InnerJoin", 2)
-        patch.setattr("headrace.parts.definer.take_over", fails)
+        patch.setattr("headrace.lifecycle.definitions.definer.take_over", fails)
         with stored() as db:
             db.parts.upgrades.wait()
             found = db.sql("SELECT table_name, detail FROM information_schema.dirty").fetchall()
@@ -159,7 +158,8 @@ def test_a_state_of_another_form_is_filled_again_from_the_rows_of_its_inputs(
     settings: Any = {"spark": spark, "continuous": False, "partitions": 2}
     with monkeypatch.context() as patch:
         patch.setattr(
-            "headrace.statements.defining.view_builds.digest", lambda _: f"0{FORMAT}:another"
+            "headrace.interfaces.statements.defining.view_builds.digest",
+            lambda _: f"0{FORMAT}:another",
         )
         with headrace.connect(tmp_path, **settings) as db:
             db.sql(DEFINED)

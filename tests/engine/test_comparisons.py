@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 import headrace
-from headrace.engine.verifying.comparisons import Comparison, counted
-from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
+from headrace.execution.engine.verifying.comparisons import Comparison, counted
+from headrace.execution.engine.verifying.history import CanonicalHistory
 from headrace.types import Schema
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from headrace.engine.jobs.daemon import prefer_installed
+from headrace.execution.engine.jobs.daemon import prefer_installed
 
 INSTALLED = list(sys.path)
 ZIPS = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10.9.9-src.zip"]

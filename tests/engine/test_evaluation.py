@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
-from headrace.catalyst.collect import collect_arrow
-from headrace.catalyst.evaluation import Evaluation
-from headrace.catalyst.scala import items, scala_of
+from headrace.planning.catalyst.evaluation import Evaluation
+from headrace.planning.catalyst.scala import collect_arrow, items, scala_of
 from headrace.types import Schema
 from length import choose
 from nested import INT, TEXT, TRUTH, Expressions, random_rows, random_type

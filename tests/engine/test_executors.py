@@ -12,11 +12,11 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
-from headrace.engine.jobs import executors, meeting, worker
 from headrace.errors import Code, HeadraceError
-from headrace.objects import StoreAddress
-from headrace.runtime.step import Step
-from headrace.spine.mounts import Mounted
+from headrace.execution.engine.jobs import executors, worker
+from headrace.execution.runtime.step import Step
+from headrace.files import StoreAddress
+from headrace.files.mounts import Mounted
 
 OWN = executors.own_versions()
 
@@ -119,7 +119,7 @@ def test_a_job_whose_executors_are_lost_is_cancelled_and_says_so():
         (
             (
                 "Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.7 executor 0): org.apache.spark."
-                "SparkException: \nBad data in headrace.engine.jobs.daemon's standard output."
+                "SparkException: \nBad data in headrace.execution.engine.jobs.daemon's standard output."
             ),
             'package headrace cannot be imported by "python3" for executor 0 on host "10.0.0.7"',
         ),
@@ -155,8 +155,8 @@ def test_an_executor_with_another_package_or_other_files_is_refused(tmp_path, wh
     if where == "store":
         stored.mount(data)
     try:
-        place = meeting.place_for(data)
-        place.leave(meeting.DRIVER, "word")
+        place = executors.place_for(data)
+        place.leave(executors.DRIVER, "word")
 
         def probed(place, word):
             probe = executors._probe(OWN, place.to_json(), word)
@@ -176,10 +176,10 @@ def test_an_executor_with_another_package_or_other_files_is_refused(tmp_path, wh
         assert f"{shown} of the driver is not that of" in unseen.primary
         assert "does not see a file" in unseen.detail
         assert "setting store" in unseen.hint or "headrace[objects]" in unseen.hint
-        elsewhere = meeting.place_for(data)
-        elsewhere.leave(meeting.DRIVER, "another word")
+        elsewhere = executors.place_for(data)
+        elsewhere.leave(executors.DRIVER, "another word")
         assert "reads another file" in refused(probed(elsewhere, "word")).detail
-        empty = meeting.place_for(data)
+        empty = executors.place_for(data)
         assert "No such file" in refused(probed(empty, "word")).detail
         for package, own in OWN.items():
             assert ("(" in own) == (package == "headrace"), (

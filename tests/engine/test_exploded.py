@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.narrow.exploded import Exploding
+from headrace.execution.engine.narrow.nodes import Exploding
 
 ARRAYS = st.lists(st.none() | st.lists(st.none() | st.integers(-5, 5), max_size=4), max_size=8)
 SLICED = st.integers(0, 2)

@@ -7,10 +7,10 @@ import pickle
 import pytest
 from py4j.protocol import Py4JError
 
-from headrace.engine.jobs.failures import step_failure
+from headrace.algebra.zset.sums import overflowed
 from headrace.errors import Code, EvaluationError, HeadraceError, Span
-from headrace.parts.stopped import in_sentences
-from headrace.zset.sums import overflowed
+from headrace.execution.engine.jobs.failures import step_failure
+from headrace.lifecycle.states.stopped import in_sentences
 
 CALL = "An error occurred while calling o41.toRdd.\n: "
 WORKER = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.engine.jobs.gateway import _prompt, acknowledge_at_once
+from headrace.execution.engine.jobs.lease import _prompt, acknowledge_at_once
 
 if TYPE_CHECKING:
     import io

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from headrace.engine.jobs import session
-from headrace.engine.jobs.java import ClassArchive, Java, find_java
-from headrace.engine.jobs.lease import SparkSettings
-from headrace.engine.jobs.session import start_spark
 from headrace.errors import Code, HeadraceError
-from headrace.settings import Settings
+from headrace.execution.engine.jobs import session
+from headrace.execution.engine.jobs.java import ClassArchive, Java, find_java
+from headrace.execution.engine.jobs.lease import SparkSettings
+from headrace.execution.engine.jobs.session import start_spark
+from headrace.interfaces.settings import Settings
 
 JARS = Path(pyspark.__file__).parent / "jars"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from headrace.engine.lowering.kept import KeptPrograms, LiveKey
+from headrace.execution.engine.lowering.programs import KeptPrograms, LiveKey
 from headrace.types import RelationId
 
 NONE: frozenset[RelationId] = frozenset()

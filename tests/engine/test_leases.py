@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from headrace.engine.jobs import lease
-from headrace.engine.jobs.lease import SparkLease
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.cancelling import Cancellation
+from headrace.execution.engine.jobs import lease
+from headrace.execution.engine.jobs.lease import SparkLease
+from headrace.execution.runtime.cancelling import Cancellation
 from waiting import until
 
 

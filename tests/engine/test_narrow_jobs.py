@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from headrace.engine.narrow import jobs, parts
-from headrace.engine.narrow.jobs import DueJob
-from headrace.engine.narrow.nodes import Concatenated, JobNode, NoDeltas, StepRun
-from headrace.engine.narrow.parts import StepPart, Variant
-from headrace.runtime.ports import StepPlan
+from headrace.execution.engine.narrow import parts
+from headrace.execution.engine.narrow.nodes import Concatenated, JobNode, NoDeltas, StepRun
+from headrace.execution.engine.narrow.parts import DueJob, StepPart, Variant
+from headrace.execution.runtime.ports import StepPlan
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from headrace.engine.narrow.nodes import RowsNode
+    from headrace.execution.engine.narrow.nodes import RowsNode
 
 SCHEMA = pa.schema([("x", pa.int64())])
 ROWS = pa.table({"x": [1]}, schema=SCHEMA)
@@ -95,10 +94,10 @@ def test_each_node_gets_its_rows_of_one_job_or_of_its_own_if_that_fails(
 ) -> None:
     first, second = job(), job()
     columns = {"which": [1, 0, 1], "x0_0": [None, 7, None], "x1_0": [8, None, 9]}
-    monkeypatch.setattr(jobs, "_union", lambda *_: pa.table(columns))
+    monkeypatch.setattr(parts, "_union", lambda *_: pa.table(columns))
     runs = [StepRun(NoDeltas()), StepRun(NoDeltas())]
     due = [DueJob(first, runs[0]), DueJob(second, runs[1])]
-    jobs.run_jobs(due)
+    parts.run_jobs(due)
     assert [run.jobs for run in runs] == [1, 0]
     assert first.rows(runs[0]).to_pydict() == {"x": [7]}
     assert second.rows(runs[1]).to_pydict() == {"x": [8, 9]}
@@ -106,10 +105,10 @@ def test_each_node_gets_its_rows_of_one_job_or_of_its_own_if_that_fails(
     def fails(*_: object) -> pa.Table:
         raise PySparkException("several at once")
 
-    monkeypatch.setattr(jobs, "_union", fails)
+    monkeypatch.setattr(parts, "_union", fails)
     runs = [StepRun(NoDeltas()), StepRun(NoDeltas())]
-    jobs.run_jobs([DueJob(first, runs[0]), DueJob(second, runs[1])])
+    parts.run_jobs([DueJob(first, runs[0]), DueJob(second, runs[1])])
     assert [run.jobs for run in runs] == [2, 1]
     assert first.rows(runs[0]) == second.rows(runs[1]) == ROWS
-    jobs.run_jobs([DueJob(first, alone := StepRun(NoDeltas()))])
+    parts.run_jobs([DueJob(first, alone := StepRun(NoDeltas()))])
     assert alone.jobs == 1

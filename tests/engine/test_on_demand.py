@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.engine.jobs.on_demand import needs_spark, on_demand
+from headrace.execution.engine.jobs.scope import needs_spark, on_demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalyst.scala import scala_of
-from headrace.engine.jobs.optimizer import bare_session, for_few_rows
+from headrace.execution.engine.jobs.session import bare_session, for_few_rows
+from headrace.planning.catalyst.scala import scala_of
 
 EXCLUDED = "spark.sql.optimizer.excludedRules"
 RULE = "org.apache.spark.sql.catalyst.optimizer.PruneFilters"

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.catalyst.evaluation import Evaluation
-from headrace.catalyst.scala import items, scala_of
-from headrace.engine.names import SessionNames
-from headrace.engine.reading.plans import Plans
-from headrace.engine.reading.pulls import Pull
-from headrace.engine.reading.scans import Scans
 from headrace.errors import HeadraceError, Span
+from headrace.execution.engine.declared import SessionNames
+from headrace.execution.engine.reading.pulls import Plans, Pull
+from headrace.execution.engine.reading.scans import Scans
+from headrace.planning.catalyst.evaluation import Evaluation
+from headrace.planning.catalyst.scala import items, scala_of
 from length import each
 
 if TYPE_CHECKING:
@@ -128,7 +127,9 @@ def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
     monkeypatch.setattr(Pull, "rows", lambda *_given: None)
     monkeypatch.setattr(Plans, "find", lambda *_given: None)
     monkeypatch.setattr(Scans, "rows", lambda *_given: None)
-    monkeypatch.setattr("headrace.statements.reading.selects.simple_select", lambda _text: None)
+    monkeypatch.setattr(
+        "headrace.interfaces.statements.reading.selects.simple_select", lambda _text: None
+    )
     assert answer(db, query) == found
     assert jobs(db) > before
 
@@ -214,7 +215,7 @@ def test_a_query_that_is_asked_for_the_first_time_is_planned_once(
 def test_many_rows_are_read_by_a_job(
     db: headrace.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.engine.reading.pulls._MOST_EVALUATED", 2)
+    monkeypatch.setattr("headrace.execution.engine.reading.pulls._MOST_EVALUATED", 2)
     before = jobs(db)
     found = answer(db, "SELECT upper(s) FROM t WHERE a < 4")
     assert jobs(db) > before

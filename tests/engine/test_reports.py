@@ -9,8 +9,11 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from headrace.engine.jobs import reports
-from headrace.engine.jobs.reports import (
+from headrace.algebra.spine import RunFile, Spine
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.errors import Code, HeadraceError
+from headrace.execution.engine.jobs import reports
+from headrace.execution.engine.jobs.reports import (
     Note,
     TaskReports,
     in_this_process,
@@ -18,12 +21,9 @@ from headrace.engine.jobs.reports import (
     leave_report,
     write_run_of,
 )
-from headrace.errors import Code, HeadraceError
-from headrace.runtime.step import Report, Step
-from headrace.runtime.width import Widths
-from headrace.spine import RunFile, Spine
+from headrace.execution.runtime.attempt import Widths
+from headrace.execution.runtime.step import Report, Step
 from headrace.types import ArrangementId
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 A = ArrangementId("a")
 RUN = RunFile("run-1.arrow", 0, 1, 4, "c", 0, 0)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.engine.reading.queries import Queries
-from headrace.engine.reading.scans import Refused, Scans
-from headrace.log import SEGMENTS_READ
+from headrace.execution.engine.reading.queries import Queries
+from headrace.execution.engine.reading.scans import Refused, Scans
+from headrace.storage.log import SEGMENTS_READ
 from length import choose, each
 from sessions import PARTITIONS
 

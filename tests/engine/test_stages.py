@@ -7,21 +7,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headrace.catalyst.vectors import DoubtError
-from headrace.catalyst.vectors.vector import Call, InputColumn
-from headrace.engine.wide import nodes, parcels
-from headrace.engine.wide.nodes import (
+from headrace.algebra.spine import partition_of
+from headrace.execution.engine.wide import nodes
+from headrace.execution.engine.wide.nodes import (
+    PARTITION,
     ArrivedTables,
     ConcatenatedTables,
     FilteredTables,
     ProjectedTables,
+    Sending,
     SourceTables,
     StageRun,
     TaskTables,
     Vectors,
+    gathered,
+    opened,
 )
-from headrace.engine.wide.parcels import PARTITION, Sending, gathered, opened
-from headrace.spine import partition_of
+from headrace.planning.catalyst.vectors import DoubtError
+from headrace.planning.catalyst.vectors.vector import Call, InputColumn
 
 LONG = pa.int64()
 SCHEMA = pa.schema([("h", LONG), ("t", pa.string()), ("n", LONG)])
@@ -49,7 +52,7 @@ def over(call, *columns: int) -> Vectors:
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
 def test_rows_arrive_in_the_partition_that_owns_their_hash(partitions, monkeypatch):
-    monkeypatch.setattr(parcels, "MOST_ROWS", 40)
+    monkeypatch.setattr(nodes, "MOST_ROWS", 40)
     random = np.random.default_rng(7)
     hashes = random.integers(-(2**63), 2**63 - 1, 150)
     given = [numbered(hashes[i : i + 30].tolist(), i) for i in range(0, 150, 30)]
@@ -73,7 +76,7 @@ def test_several_parcels_in_one_batch_are_read_one_by_one():
 
 
 def test_small_tables_are_gathered_and_large_ones_are_not_held_back(monkeypatch):
-    monkeypatch.setattr(parcels, "MOST_ROWS", 5)
+    monkeypatch.setattr(nodes, "MOST_ROWS", 5)
     sizes = [0, 2, 2, 2, 9, 1, 0]
     tables = (numbered(list(range(size))) for size in sizes)
     assert [table.num_rows for table in gathered(tables)] == [4, 2, 9, 1]
@@ -81,7 +84,7 @@ def test_small_tables_are_gathered_and_large_ones_are_not_held_back(monkeypatch)
 
 def test_a_table_of_many_bytes_is_divided(monkeypatch):
     table = numbered(list(range(100)))
-    monkeypatch.setattr(parcels, "MOST_BYTES", -(-table.nbytes // 4))
+    monkeypatch.setattr(nodes, "MOST_BYTES", -(-table.nbytes // 4))
     found = list(gathered([table, numbered([])]))
     assert [part.num_rows for part in found] == [25, 25, 25, 25]
     assert rows_of(found) == rows_of([table])

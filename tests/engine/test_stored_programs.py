@@ -12,22 +12,22 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql.types import IntegerType
 
-from headrace.catalog import PlainView, Stream, View
-from headrace.catalyst.vectors import InputRows
-from headrace.catalyst.vectors.vector import Call, Constant, InputColumn
-from headrace.engine.narrow import stored
-from headrace.engine.narrow.evaluated import ComputedColumns, InCatalyst, UnplannedError
-from headrace.engine.narrow.nodes import DeltaLeaf, Filtered, JobNode, Projected, StepRun
-from headrace.engine.narrow.stored import ProgramFiles, StoredProgram
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import StepPlan
+from headrace.execution.engine.narrow import stored
+from headrace.execution.engine.narrow.evaluated import ComputedColumns, InCatalyst, UnplannedError
+from headrace.execution.engine.narrow.nodes import DeltaLeaf, Filtered, JobNode, Projected, StepRun
+from headrace.execution.engine.narrow.stored import ProgramFiles, StoredProgram
+from headrace.execution.runtime.ports import StepPlan
+from headrace.planning.catalog import PlainView, Stream, View
+from headrace.planning.catalyst.vectors import InputRows
+from headrace.planning.catalyst.vectors.vector import Call, Constant, InputColumn
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.catalog import Relation
-    from headrace.engine.narrow.nodes import RowsNode
+    from headrace.execution.engine.narrow.nodes import RowsNode
+    from headrace.planning.catalog import Relation
 
 SCHEMA = Schema((Column("a", IntegerType()),))
 ROWS = pa.schema([pa.field("c0", pa.int32()), pa.field("__weight", pa.int64())])

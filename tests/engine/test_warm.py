@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from headrace.engine.jobs import warm
-from headrace.engine.jobs.lease import SparkSettings
 from headrace.errors import Code, HeadraceError
+from headrace.execution.engine.jobs import session
+from headrace.execution.engine.jobs.lease import SparkSettings
 
 SETTINGS = SparkSettings("spark://elsewhere:7077", 2, "1g")
 ERROR = HeadraceError(Code.CONFLICT, "it is open elsewhere")
@@ -23,10 +23,10 @@ def test_spark_is_warmed_up_once_while_it_is_waited(monkeypatch: pytest.MonkeyPa
         warmed.append(settings)
         done.set()
 
-    monkeypatch.setattr(warm, "warm_up", warm_up)
-    monkeypatch.setattr(warm, "_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(session, "warm_up", warm_up)
+    monkeypatch.setattr(session, "_AFTER_SECONDS", 0.0)
     for answer, times in ((False, 0), (True, 1)):
-        with warm.warm_while_waiting(lambda _error, answer=answer: answer, SETTINGS) as waits:
+        with session.warm_while_waiting(lambda _error, answer=answer: answer, SETTINGS) as waits:
             assert [waits(ERROR), waits(ERROR)] == [answer, answer]
             assert not times or done.wait(30)
         assert warmed == [SETTINGS] * times
@@ -36,8 +36,8 @@ def test_spark_is_not_warmed_up_where_it_starts_at_once(monkeypatch: pytest.Monk
     def warm_up(_settings: SparkSettings) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(warm, "warm_up", warm_up)
-    with warm.warm_while_waiting(lambda _error: True, SETTINGS) as waits:
+    monkeypatch.setattr(session, "warm_up", warm_up)
+    with session.warm_while_waiting(lambda _error: True, SETTINGS) as waits:
         assert waits(ERROR)
     for each in threading.enumerate():
         if each.name == "headrace-spark-warm":
@@ -48,8 +48,8 @@ def test_spark_is_not_warmed_up_where_it_starts_at_once(monkeypatch: pytest.Monk
 @pytest.mark.long
 def test_a_spark_that_starts_in_a_warm_jvm_has_its_own_settings() -> None:
     script = """
-from headrace.engine.jobs.lease import SparkSettings
-from headrace.engine.jobs.session import jvm_of, start_spark, warm_up
+from headrace.execution.engine.jobs.lease import SparkSettings
+from headrace.execution.engine.jobs.session import jvm_of, start_spark, warm_up
 settings = SparkSettings("local[2]", 3, "1g")
 warm_up(settings)
 warm_up(settings)

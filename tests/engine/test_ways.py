@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from headrace.catalyst.transplant import Mapped
-from headrace.engine.jobs.worker import Chain, OperatorTask
-from headrace.engine.narrow.nodes import Cut, Filtered, JobNode, Projected, Range, Task
-from headrace.engine.narrow.ways import Way, ways
-from headrace.operators import Integrate, StatefulOperator, TouchedGroups
-from headrace.zset import WEIGHT, Layout
+from headrace.algebra.operators import Integrate, StatefulOperator, TouchedGroups
+from headrace.algebra.zset import WEIGHT, Layout
+from headrace.execution.engine.jobs.worker import Chain, OperatorTask
+from headrace.execution.engine.narrow.nodes import Cut, Filtered, JobNode, Projected, Range, Task
+from headrace.execution.engine.narrow.reading import Way, ways
+from headrace.planning.catalyst.transplant import Mapped
 
 if TYPE_CHECKING:
-    from headrace.engine.narrow.evaluated import ComputedColumns
-    from headrace.engine.narrow.nodes import RowsNode
+    from headrace.execution.engine.narrow.evaluated import ComputedColumns
+    from headrace.execution.engine.narrow.nodes import RowsNode
 
 WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64())])
 LAYOUT = Layout(("x",), pa.schema([pa.field("x", pa.int64())]), WEIGHTS)

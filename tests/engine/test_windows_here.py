@@ -14,12 +14,11 @@ import pytest
 from pyspark.sql import functions
 from pyspark.sql.types import StructType
 
-from headrace.catalyst.scala import items, node_name, scala_of
-from headrace.catalyst.transplant import Transplant
-from headrace.engine.narrow.aggregates import Aggregated
-from headrace.engine.narrow.nodes import JobNode, RowsNode, StepRun, Task
-from headrace.engine.narrow.reading import node_of
-from headrace.engine.narrow.windows import Windowed
+from headrace.execution.engine.narrow.nodes import JobNode, RowsNode, StepRun, Task
+from headrace.execution.engine.narrow.reading import node_of
+from headrace.execution.engine.narrow.windows import Aggregated, Windowed
+from headrace.planning.catalyst.scala import items, node_name, scala_of
+from headrace.planning.catalyst.transplant import Transplant
 from headrace.types import Schema
 from length import choose
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from headrace.database import Database
+    from headrace.interfaces.database import Database
 
 COLUMNS = """id INT NOT NULL, g INT, h DOUBLE, o INT, n INT, tiny TINYINT, big BIGINT, huge BIGINT, d DOUBLE, f FLOAT,
     x DOUBLE, s STRING, raw BINARY, flag BOOLEAN, small DECIMAL(7,2), price DECIMAL(12,2), wide DECIMAL(38,18),

@@ -43,7 +43,7 @@ MOST_QUERY_SECONDS = 30.0
 KEYS = 20
 SERVER = """
 import runpy
-from headrace.runtime import pump
+from headrace.execution.runtime import pump
 pump.TAIL_SEGMENTS = 8
 runpy.run_module("headrace", run_name="__main__")
 """

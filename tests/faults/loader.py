@@ -13,8 +13,8 @@ from pathlib import Path
 
 from killing import dying, joined
 
-from headrace.database import Database
-from headrace.settings import Settings
+from headrace.interfaces.database import Database
+from headrace.interfaces.settings import Settings
 
 ROWS = 40
 DEFINITIONS = """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRAM = """
     import os, signal, sys, time
     import headrace
-    from headrace.engine.jobs.session import jvm_of
+    from headrace.execution.engine.jobs.session import jvm_of
 
     def opened():
         return headrace.connect(sys.argv[1], small_rows=10, partitions=1)

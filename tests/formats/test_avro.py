@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.avro import AvroRecords
-from headrace.formats.values import RejectedValueError
+from headrace.io.formats.avro import AvroRecords
+from headrace.io.formats.values import RejectedValueError
 from headrace.types import Column, Schema
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
-from headrace.formats.avro_encoding import AvroEncoder, record_name
+from headrace.io.formats.avro_encoding import AvroEncoder, record_name
 
 fastavro = pytest.importorskip("fastavro")
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from headrace.formats.binlogs import Canal, Maxwell
-from headrace.formats.captured import CapturedMessages
+from headrace.io.formats.captured import Canal, CapturedMessages, Maxwell
 from headrace.types import Column, Schema
 
 PRODUCTS = Schema(

@@ -12,11 +12,9 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import types as t
 
-from headrace.formats.avro_files import avro_chunks
-from headrace.formats.blocks import FilePosition
-from headrace.formats.calendars import Calendar
-from headrace.formats.orc import orc_chunks
-from headrace.formats.parquet import parquet_chunks
+from headrace.io.formats.blocks import FilePosition
+from headrace.io.formats.calendars import Calendar
+from headrace.io.formats.columnar import avro_chunks, orc_chunks, parquet_chunks
 from headrace.types import Column, Schema
 from length import choose
 

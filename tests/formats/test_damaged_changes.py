@@ -11,19 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.binlogs import CANAL_ORIGINS, MAXWELL_ORIGINS, Canal, Maxwell
-from headrace.formats.captured import CapturedMessages, image_schema
-from headrace.formats.debezium import ORIGINS, Debezium
-from headrace.formats.debezium_values import Decimals, Encoding, Times
-from headrace.formats.messages import JsonMessages
-from headrace.formats.upserts import KeyFormat, Keys, Upserts
+from headrace.io.formats.captured import (
+    CANAL_ORIGINS,
+    MAXWELL_ORIGINS,
+    Canal,
+    CapturedMessages,
+    Maxwell,
+    image_schema,
+)
+from headrace.io.formats.debezium import ORIGINS, Debezium
+from headrace.io.formats.debezium_values import Decimals, Encoding, Times
+from headrace.io.formats.messages import JsonMessages
+from headrace.io.formats.upserts import KeyFormat, Keys, Upserts
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.formats.captured import Capture, Origin
-    from headrace.formats.changes import ChangeDecoder
+    from headrace.io.formats.captured import Capture, Origin
+    from headrace.io.formats.upserts import ChangeDecoder
 
 POINT = t.StructType([t.StructField("x", t.DoubleType()), t.StructField("d", t.DateType())])
 SCHEMA = Schema(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from headrace.formats.captured import CapturedMessages
-from headrace.formats.debezium import ORIGINS, Debezium
-from headrace.formats.debezium_values import Binaries, Decimals, Encoding, Times
+from headrace.io.formats.captured import CapturedMessages
+from headrace.io.formats.debezium import ORIGINS, Debezium
+from headrace.io.formats.debezium_values import Binaries, Decimals, Encoding, Times
 from headrace.types import Column, Schema
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.csv_text import Dialect
-from headrace.formats.delimited import CsvMessages
+from headrace.io.formats.csv_text import CsvMessages, Dialect
 from headrace.types import Column, Schema
 
 COLUMNS = Schema((Column("id", t.IntegerType()), Column("text", t.StringType())))

@@ -12,9 +12,9 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import types as t
 
-from headrace.connectors.files.source import FileOptions, FilePosition, read_file
 from headrace.errors import Code, HeadraceError
-from headrace.formats import orc as orc_format
+from headrace.io.connectors.files.source import FileOptions, FilePosition, read_file
+from headrace.io.formats import columnar as orc_format
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ WRITTEN = {"avro": avro, "orc": orc_file}
 def test_rows_are_those_of_the_file_wherever_the_reading_begins(tmp_path, form, monkeypatch) -> None:  # fmt: skip
     path = tmp_path / f"rows.{form}"
     WRITTEN[form](path, ROWS)
-    monkeypatch.setattr("headrace.connectors.files.source.CHUNK_ROWS", 1)
+    monkeypatch.setattr("headrace.io.connectors.files.source.CHUNK_ROWS", 1)
     monkeypatch.setattr(orc_format, "_BATCH_ROWS", 100)
     rows, rejects, ends = read(path)
     assert rejects == []

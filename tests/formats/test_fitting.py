@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from headrace.formats.fitting import fitted
-from headrace.formats.fitting_objects import fitted_objects
+from headrace.io.formats.fitting import fitted
+from headrace.io.formats.literals import fitted_objects
 from headrace.types import to_arrow
 
 UTC = dt.UTC

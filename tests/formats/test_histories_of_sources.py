@@ -14,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.binlogs import Canal, Maxwell
-from headrace.formats.captured import CapturedMessages
-from headrace.formats.debezium import Debezium
-from headrace.formats.debezium_values import PLACEHOLDER, Decimals, Encoding, Times
-from headrace.parts.rows_before import depends_on_rows, with_rows_before
-from headrace.runtime.ports import Part
+from headrace.algebra.zset import WEIGHT
+from headrace.execution.runtime.ports import Part
+from headrace.io.formats.captured import Canal, CapturedMessages, Maxwell
+from headrace.io.formats.debezium import Debezium
+from headrace.io.formats.debezium_values import PLACEHOLDER, Decimals, Encoding, Times
+from headrace.lifecycle.inputs.rows import depends_on_rows, with_rows_before
 from headrace.types import Column, Schema
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     import random

@@ -12,9 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.blocks import FilePosition, RecordBlock
-from headrace.formats.json_alike import Likeness, read_alike
-from headrace.formats.json_lines import JsonDecoder
+from headrace.io.formats.blocks import FilePosition, RecordBlock
+from headrace.io.formats.json_lines import JsonDecoder, Likeness, read_alike
 from headrace.types import Column, Schema
 from length import choose
 

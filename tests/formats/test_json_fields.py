@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.connectors.files.source import FileFormat, FileOptions, read_file
 from headrace.errors import HeadraceError
-from headrace.formats.blocks import FilePosition, RecordBlock
-from headrace.formats.json_lines import JsonDecoder, require_lines
+from headrace.io.connectors.files.source import FileFormat, FileOptions, read_file
+from headrace.io.formats.blocks import FilePosition, RecordBlock
+from headrace.io.formats.json_lines import JsonDecoder, require_lines
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.ledger import Reject
+    from headrace.storage.ledger import Reject
 
 SCHEMA = Schema(
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.line_values import LineValues
+from headrace.io.formats.messages import LineValues
 
 parts = st.lists(st.lists(st.none() | st.text("ab\n", max_size=3).map(str.encode), max_size=4))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from headrace.formats.literals import (
+from headrace.io.formats.literals import (
     Date,
     NoLiteral,
     TimeOfDay,
@@ -16,8 +16,8 @@ from headrace.formats.literals import (
     literal,
     literal_converter,
 )
-from headrace.formats.values import RejectedValueError
-from headrace.sql.lexer import tokens
+from headrace.io.formats.values import RejectedValueError
+from headrace.planning.sql.lexer import tokens
 from headrace.types import Column
 
 BEYOND = 9007199254740993

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.protobuf import ProtobufMessages
-from headrace.formats.protobuf_files import described
-from headrace.formats.registered import RegisteredSchema
-from headrace.formats.values import RejectedValueError
+from headrace.io.formats.protobuf import ProtobufMessages, RegisteredSchema, described
+from headrace.io.formats.values import RejectedValueError
 from headrace.types import Column, Schema
 
 pytest.importorskip("grpc_tools")
@@ -174,7 +172,7 @@ def serialized(file: Any) -> RegisteredSchema:
 
 
 def test_serialized_schemas_need_no_compiler(file, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.formats.protobuf_files._compiled", None)
+    monkeypatch.setattr("headrace.io.formats.protobuf._compiled", None)
     value = HEADER + ORDER_TYPE + made(file, "Order", id=8)
     found = ProtobufMessages(serialized(file), columns(id=t.LongType())).decode([value], 5)
     assert found.rows["id"].to_pylist() == [8]

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.avro import AvroRecords
-from headrace.formats.registered import RegisteredMessages, RegisteredSchema
+from headrace.io.formats.avro import AvroRecords
+from headrace.io.formats.protobuf import RegisteredMessages, RegisteredSchema
 from headrace.types import Column, Schema
 
 COLUMNS = Schema((Column("id", t.LongType()), Column("name", t.StringType())))

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.errors import HeadraceError
-from headrace.formats.changes import Appended
-from headrace.formats.messages import JsonMessages
-from headrace.formats.upserts import KeyFormat, Keys, Upserts
+from headrace.io.formats.messages import JsonMessages
+from headrace.io.formats.upserts import Appended, KeyFormat, Keys, Upserts
 from headrace.types import Column, Schema
 
 ID, PLACE, V = (

@@ -16,9 +16,8 @@ from pyspark.sql.types import DecimalType, LongType, StructType, TimestampType
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.functions import FunctionRecord
-from headrace.functions.callables import folding_of
-from headrace.functions.states import NotPlainError, decoded, encoded
+from headrace.planning.functions import FunctionRecord
+from headrace.planning.functions.folds import NotPlainError, decoded, encoded, folding_of
 
 NOON = datetime(2024, 1, 1, 12)  # noqa: DTZ001
 EVENTS = pa.table(

@@ -33,11 +33,10 @@ from pyspark.sql.types import (
 )
 
 from headrace import HeadraceError, function
-from headrace.functions import FunctionRecord, Kind
-from headrace.functions.call import pickled
-from headrace.functions.callables import callable_of
-from headrace.functions.digest import digest
-from headrace.functions.results import UnfitError, fitted
+from headrace.planning.functions import FunctionRecord, Kind
+from headrace.planning.functions.folds import callable_of
+from headrace.planning.functions.function import digest
+from headrace.planning.functions.results import UnfitError, fitted, pickled
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 PAIR = StructType().add("a", IntegerType()).add("b", StringType())

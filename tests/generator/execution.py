@@ -21,10 +21,10 @@ from pyspark.errors import PySparkException
 from generator.cases import Case, View
 from generator.changes import Epoch
 from harness import Oracle
-from headrace.catalyst.collect import collect_arrow
-from headrace.circuit import reuse
-from headrace.engine.lowering import kept
 from headrace.errors import Code, HeadraceError
+from headrace.execution.engine.lowering import programs
+from headrace.planning.catalyst.scala import collect_arrow
+from headrace.planning.circuit import reuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -242,10 +242,10 @@ class Player:
             Failed: a view is wrong, or something else that is checked does not hold.
         """
         outcomes: dict[str, Outcome] = {}
-        sets = 1 if self.parted else kept.MOST_SETS
+        sets = 1 if self.parted else programs.MOST_SETS
         with (
             tempfile.TemporaryDirectory(prefix="headrace-random-") as directory,
-            patch.object(kept, "MOST_SETS", sets),
+            patch.object(programs, "MOST_SETS", sets),
             patch.multiple(reuse, _READS_PER_ROW=0, _COPIES_PER_ROW=1 << 40),
         ):
             settings = {"small_rows": 0} if self.parted else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.history.changes import outcome
+from headrace.lifecycle.history.changes import outcome
 
 
 @pytest.mark.parametrize(

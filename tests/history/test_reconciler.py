@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.history.reconciler import Reconciler
-from headrace.history.reconciling import SampleOutcome
-from headrace.history.sampling import SLICE_ROWS, Rounds
+from headrace.lifecycle.history.comparing import SLICE_ROWS, Rounds
+from headrace.lifecycle.history.reconciler import Reconciler
+from headrace.lifecycle.history.reconciling import SampleOutcome
 
 
 class Fake:

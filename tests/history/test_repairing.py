@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.history.repairing import Repairing
-from headrace.ledger import Dirty, DirtyState, EpochCommit, RepairPath, Slice
-from headrace.parts.reader import Reader
+from headrace.lifecycle.history.repairing import Repairing
+from headrace.lifecycle.states.reader import Reader
+from headrace.storage.ledger import Dirty, DirtyState, EpochCommit, RepairPath, Slice
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.catalog import View
-    from headrace.runtime.fill import Progress
+    from headrace.execution.runtime.fill import Progress
+    from headrace.planning.catalog import View
     from headrace.types import DirtyId, Epoch
 
 SECONDS = 30.0
@@ -147,7 +147,7 @@ def test_a_repair_that_a_crash_interrupted_is_made_when_the_database_opens(
 def test_the_background_finds_what_is_marked_later_and_tries_again_what_fails(
     pure: PureDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.history.repairing._NEVER", (0.0, 0.01))
+    monkeypatch.setattr("headrace.lifecycle.history.repairing._NEVER", (0.0, 0.01))
     made = repairing(pure, automatic=True)
     made.recomputing.fails["a"] = HeadraceError(Code.UNAVAILABLE, "a disk is full")
     made.start()

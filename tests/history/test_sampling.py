@@ -18,9 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.engine.verifying.comparisons import Count, sampled_by
-from headrace.history.confidence import upper_bound
-from headrace.history.sampling import SLICE_ROWS, Rounds
+from headrace.execution.engine.verifying.comparisons import Count, sampled_by
+from headrace.lifecycle.history.comparing import SLICE_ROWS, Rounds, upper_bound
 from headrace.types import Column, DataType, Schema
 
 

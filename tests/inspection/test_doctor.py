@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import xxhash
 
-from headrace.backups.transfer import DamagedFileError, checked_pieces
-from headrace.cli.command import main
-from headrace.inspection import Inspected, State, inspect
-from headrace.ledger import RESTORING, DirectoryLock, Dirty, Files, Ledger, Mode
-from headrace.ledger.soundness import ALWAYS
+from headrace.lifecycle.copies.inspecting import Inspected, State, inspect
+from headrace.lifecycle.copies.repository import DamagedFileError, checked_pieces
+from headrace.storage.ledger import RESTORING, DirectoryLock, Dirty, Files, Ledger, Mode
+from headrace.storage.ledger.soundness import ALWAYS
+from headrace.tools.cli.command import main
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:

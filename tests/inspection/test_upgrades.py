@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headrace.cli.command import main
+from headrace.tools.cli.command import main
 from ledger.former import FORMATS, of_format
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from headrace.ledger import (
+from headrace.algebra.spine import RunFile
+from headrace.storage.ledger import (
     LIVE,
     EpochCommit,
     Ledger,
@@ -17,15 +18,14 @@ from headrace.ledger import (
     RunKind,
     SegmentFile,
 )
-from headrace.ledger.sqlite import SqliteFile
-from headrace.spine import RunFile
+from headrace.storage.ledger.sqlite import SqliteFile
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from headrace.ledger import PostgresAddress
+    from headrace.storage.ledger import PostgresAddress
 
 _numbers = itertools.count()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.ledger import EpochCommit, Ledger, NewObject
+from headrace.storage.ledger import EpochCommit, Ledger, NewObject
 from headrace.types import Epoch
 from ledger.building import Clock, relation
 

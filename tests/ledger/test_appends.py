@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     AppendRecord,
     Correction,
     CorrectionRecord,
@@ -24,7 +24,7 @@ from headrace.ledger import (
     RejectCount,
     StatusSpan,
 )
-from headrace.ledger.heads import MOST_IN_TAIL
+from headrace.storage.ledger.heads import MOST_IN_TAIL
 from headrace.types import Epoch, Offset, RelationId
 from ledger.building import Clock, segment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger.availability import Availability
+from headrace.storage.ledger.modes import Availability
 
 LOST = HeadraceError(Code.UNAVAILABLE, "the ledger did not answer")
 

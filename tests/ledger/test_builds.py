@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     LIVE,
     EpochCommit,
     Frontier,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.directories.paths import data_directory
 from headrace.errors import HeadraceError
+from headrace.files.directories import data_directory
 
 
 def test_an_empty_path_is_refused_in_place_of_the_current_directory() -> None:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     LIVE,
     NO_EPOCH,
     Dirty,
@@ -120,8 +120,8 @@ def test_commit_times_never_decrease_and_name_epochs(ledger: Ledger, clock: Cloc
 def test_epochs_that_nothing_names_are_forgotten_but_not_the_newest(
     ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 3)
-    monkeypatch.setattr("headrace.ledger.epochs._AT_ONCE", 2)
+    monkeypatch.setattr("headrace.storage.ledger.commit._LEAST", 3)
+    monkeypatch.setattr("headrace.storage.ledger.commit._AT_ONCE", 2)
     for number in range(9):
         clock.now = 2000.0 + number
         step(ledger)
@@ -147,8 +147,8 @@ def counted(ledger: Ledger) -> tuple[int, int, int]:
 def test_epochs_are_forgotten_a_few_rows_at_a_time_with_what_they_read_and_their_gaps(
     ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 3)
-    monkeypatch.setattr("headrace.ledger.epochs._AT_ONCE", 8)
+    monkeypatch.setattr("headrace.storage.ledger.commit._LEAST", 3)
+    monkeypatch.setattr("headrace.storage.ledger.commit._AT_ONCE", 8)
     logs = [orders, *(relation(ledger, f"log{number}") for number in range(9))]
     ledger.commit(EpochCommit(Epoch(1), "a", created=tuple(logs[1:])))
     for each in logs:
@@ -183,7 +183,7 @@ def test_epochs_are_forgotten_a_few_rows_at_a_time_with_what_they_read_and_their
 def test_a_step_that_began_before_what_is_recorded_is_refused(
     ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 3)
+    monkeypatch.setattr("headrace.storage.ledger.commit._LEAST", 3)
     for _ in range(9):
         step(ledger)
     ledger.make_small(Epoch(6))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.ledger import (
+from headrace.storage.ledger import (
     Dirty,
     DirtyState,
     EpochCommit,

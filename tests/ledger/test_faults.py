@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
+from headrace.storage.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
 from headrace.types import Epoch
 from ledger.building import Clock, segment, step
 from length import choose, each
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 
 CRASH = """
 import os, signal, sys
-from headrace.ledger import *
-from headrace.spine import RunFile
+from headrace.storage.ledger import *
+from headrace.algebra.spine import RunFile
 stage = sys.argv[2]
 def crash(at):
     if at == stage:
@@ -129,7 +129,7 @@ def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(
 
 MARK = """
 import os, signal, sys
-from headrace.ledger import *
+from headrace.storage.ledger import *
 path, doing, stage = sys.argv[1:]
 def crash(at):
     if armed and at == stage:
@@ -331,7 +331,7 @@ def test_a_copy_of_a_closed_ledger_is_a_ledger(path: Path, tmp_path: Path) -> No
 HOLD = """
 import os, subprocess, sys
 from pathlib import Path
-from headrace.ledger import DirectoryLock
+from headrace.storage.ledger import DirectoryLock
 lock = DirectoryLock(Path(sys.argv[1]))
 subprocess.Popen([sys.executable, "-c", "import os; os.read(0, 1)"])
 if os.fork() == 0:  # a fork that executes nothing, as multiprocessing makes them

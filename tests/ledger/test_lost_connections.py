@@ -9,7 +9,7 @@ import pytest
 
 from headrace import postgres_session
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, Mode, store
+from headrace.storage.ledger import EpochCommit, Ledger, Mode, store
 from headrace.types import Epoch
 from ledger.building import relation, segment, step
 from servers.cut import Cut, cut
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.ledger import NewObject
+    from headrace.storage.ledger import NewObject
     from servers.postgres import Postgres
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from headrace.algebra.spine import RunFile
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     EpochCommit,
     Ledger,
     Mode,
@@ -22,8 +23,7 @@ from headrace.ledger import (
     migrations,
     schema,
 )
-from headrace.ledger.migrations import Migration
-from headrace.spine import RunFile
+from headrace.storage.ledger.migrations import Migration
 from headrace.types import Epoch, Offset, RelationId
 from ledger.building import relation
 from ledger.former import of_format

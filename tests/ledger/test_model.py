@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.errors import HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     Dirty,
     DirtyState,
     EpochCommit,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.ledger import LoadProgress
+from headrace.storage.ledger import LoadProgress
 
 if TYPE_CHECKING:
-    from headrace.ledger import Ledger, NewObject
+    from headrace.storage.ledger import Ledger, NewObject
 
 
 def test_notes_are_replaced_one_by_one_and_belong_to_their_source(

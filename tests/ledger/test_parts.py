@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from headrace.ledger.transactions import Transactions
+from headrace.storage.ledger.transactions import Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.ledger import Ledger
+    from headrace.storage.ledger import Ledger
 
 
 def test_no_public_method_of_the_ledger_or_its_parts_names_a_database_type(ledger: Ledger) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, Mode, PostgresAddress, open_ledger
-from headrace.ledger.availability import Availability
-from headrace.ledger.session_lock import SessionLock, lock_key
-from headrace.settings import Settings
+from headrace.interfaces.settings import Settings
+from headrace.storage.ledger import EpochCommit, Ledger, Mode, PostgresAddress, open_ledger
+from headrace.storage.ledger.modes import Availability
+from headrace.storage.ledger.postgres import SessionLock, lock_key
 from headrace.types import Epoch
 from ledger.building import relation, segment, step
 from waiting import until
@@ -240,7 +240,7 @@ def test_a_password_is_never_shown(
 
 HOLD = """
 import sys
-from headrace.ledger import Ledger
+from headrace.storage.ledger import Ledger
 ledger = Ledger.open(sys.argv[1])
 ledger.acquire()
 print("held", flush=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.ledger import (
+from headrace.files.bundles import DIGITS, name_in
+from headrace.storage.ledger import (
     AppendRecord,
     EpochCommit,
     Files,
@@ -16,14 +17,13 @@ from headrace.ledger import (
     SegmentFile,
     SmallFile,
 )
-from headrace.objects.bundles import DIGITS, name_in
 from headrace.types import ArrangementId, Epoch, RelationId
 from ledger.building import merge, relation, run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.ledger.transactions import WriteTransaction
+    from headrace.storage.ledger.transactions import WriteTransaction
 
 OWN = ArrangementId("1/0")
 FIRST, SECOND = "0" * DIGITS, "1" * DIGITS

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.algebra.spine import RunFile
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Files, Ledger, Merge, Mode, NewObject, RunKind
-from headrace.ledger.heads import MOST_RECENT
-from headrace.spine import RunFile
+from headrace.storage.ledger import EpochCommit, Files, Ledger, Merge, Mode, NewObject, RunKind
+from headrace.storage.ledger.heads import MOST_RECENT
 from headrace.types import ArrangementId, Epoch
 from ledger.building import merge, relation, run, segment, step
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.storage.ledger import (
     EpochCommit,
     Ledger,
     NewObject,
@@ -19,7 +19,7 @@ from headrace.ledger import (
     ProducerPosition,
     prepare_directory,
 )
-from headrace.log import Admitted, Append, Appender, SegmentWriter, read_range
+from headrace.storage.log import Admitted, Append, Appender, SegmentWriter, read_range
 from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_a_disk_that_fails_refuses_a_turn_and_the_next_one_goes_on(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.log.writer.os.fdatasync", full)
+        patched.setattr("headrace.storage.log.appender.os.fdatasync", full)
         with pytest.raises(HeadraceError, match="could not be written") as refused:
             log.append(A, [2])
     assert refused.value.code is Code.UNAVAILABLE

@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ledger import AppendRecord, EpochCommit, Ledger
-from headrace.log import Pruning, bounds_of, read_bounds
-from headrace.log.writer import write_segment
+from headrace.algebra.zset import Restriction, Test
+from headrace.storage.ledger import AppendRecord, EpochCommit, Ledger
+from headrace.storage.log import Pruning, bounds_of, read_bounds
+from headrace.storage.log.appender import write_segment
 from headrace.types import Epoch, Offset
-from headrace.zset import Restriction, Test
 from ledger.building import relation as a_relation
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

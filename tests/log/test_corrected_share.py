@@ -11,22 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.zset import Restriction, Test
 from headrace.errors import HeadraceError
-from headrace.ledger import OffsetRange, Segment
-from headrace.log import (
-    AMENDED,
-    CORRECTION,
-    WEIGHT,
-    EmbeddedLog,
-    LogShare,
-    write_segment,
-)
-from headrace.log import large as large_module
-from headrace.log.merging import merged
-from headrace.runtime.shares import parts_of_log
-from headrace.runtime.step import Clock, Step
+from headrace.execution.runtime.step import Clock, Step, parts_of_log
+from headrace.storage.ledger import OffsetRange, Segment
+from headrace.storage.log import AMENDED, CORRECTION, WEIGHT, EmbeddedLog, LogShare, write_segment
+from headrace.storage.log import large as large_module
+from headrace.storage.log.merging import merged
 from headrace.types import Offset, RelationId
-from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.zset import EVERY_ROW, WEIGHT, Restriction, Test
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import AppendRecord, EpochCommit, Ledger, SegmentFile
-from headrace.log import (
+from headrace.storage.ledger import AppendRecord, EpochCommit, Ledger, SegmentFile
+from headrace.storage.log import (
     Corrected,
     Events,
     Extent,
@@ -24,16 +25,15 @@ from headrace.log import (
     bounds_of,
     open_segment,
 )
-from headrace.log.events import OFFSET, SegmentsRead
+from headrace.storage.log.events import OFFSET, SegmentsRead
 from headrace.types import Epoch, Offset
-from headrace.zset import EVERY_ROW, WEIGHT, Restriction, Test
 from ledger.building import relation as a_relation
 from log.test_corrected_share import COLUMNS, STREAM, History, merged_at, small, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.ledger import Segment
+    from headrace.storage.ledger import Segment
 
 INT = pa.int64()
 LANDINGS = 300

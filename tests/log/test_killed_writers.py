@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.ledger import Ledger
-from headrace.log import read_range
+from headrace.storage.ledger import Ledger
+from headrace.storage.log import read_range
 from headrace.types import Offset, RelationId
 from length import choose
 
@@ -24,8 +24,8 @@ WRITING = """
     import os, signal, sys, threading
     from pathlib import Path
     import pyarrow as pa
-    from headrace.ledger import EpochCommit, Ledger, NewObject, ProducerPosition, prepare_directory
-    from headrace.log import Append, Appender, SegmentWriter
+    from headrace.storage.ledger import EpochCommit, Ledger, NewObject, ProducerPosition, prepare_directory
+    from headrace.storage.log import Append, Appender, SegmentWriter
 
     directory, stage, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 

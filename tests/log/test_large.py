@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.algebra.zset import WEIGHT, Restriction, Test
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import OffsetRange, Segment, SegmentFile
-from headrace.log import (
+from headrace.storage.ledger import OffsetRange, Segment, SegmentFile
+from headrace.storage.log import (
     APPENDED,
     EmbeddedLog,
     LargeWriter,
@@ -28,9 +29,8 @@ from headrace.log import (
     read_range,
     write_segment,
 )
-from headrace.log import large as large_module
+from headrace.storage.log import large as large_module
 from headrace.types import Offset, RelationId
-from headrace.zset import WEIGHT, Restriction, Test
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,7 +258,7 @@ def test_an_unfinished_large_segment_leaves_nothing_behind(
     def full(_file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.spine.durable.os.fsync", full)
+    monkeypatch.setattr("headrace.files.bundles.os.fsync", full)
     with pytest.raises(HeadraceError) as caught:
         large(tmp_path, numbers(0, 10))
     assert caught.value.code is Code.UNAVAILABLE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.log.merging import FANOUT, FULL_SIZE, TAIL_SEGMENTS, TAIL_SIZE, Piece, due
+from headrace.storage.log.merging import FANOUT, FULL_SIZE, TAIL_SEGMENTS, TAIL_SIZE, Piece, due
 
 
 @dataclass

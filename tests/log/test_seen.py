@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.log import Seen, ids_of
-from headrace.log import seen as module
+from headrace.storage.log import Seen, ids_of
+from headrace.storage.log import seen as module
 
 STEP = st.one_of(
     st.tuples(st.just("append"), st.lists(st.none() | st.integers(0, 40), max_size=12)),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import OffsetRange, Segment, SegmentFile
-from headrace.log import segments as log
-from headrace.log import write_segment
-from headrace.log.writer import BATCH_ROWS, SegmentWriter
+from headrace.storage.ledger import OffsetRange, Segment, SegmentFile
+from headrace.storage.log import segments as log
+from headrace.storage.log import write_segment
+from headrace.storage.log.appender import BATCH_ROWS, SegmentWriter
 from headrace.types import Offset, RelationId
-from headrace.zset import WEIGHT
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ def test_a_segment_that_cannot_be_written_leaves_nothing_behind(
     def full(_file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("headrace.spine.durable.os.fsync", full)
+    monkeypatch.setattr("headrace.files.bundles.os.fsync", full)
     with pytest.raises(HeadraceError) as caught:
         write_segment(tmp_path, numbers(0, 10))
     assert caught.value.code is Code.UNAVAILABLE

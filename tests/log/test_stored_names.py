@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StringType
 
-from headrace.ledger import OffsetRange, Segment
-from headrace.log import EmbeddedLog, LogShare, bounds_of, read_bounds, write_segment
+from headrace.algebra.zset import Restriction
+from headrace.algebra.zset.restriction import Test
+from headrace.storage.ledger import OffsetRange, Segment
+from headrace.storage.log import EmbeddedLog, LogShare, bounds_of, read_bounds, write_segment
 from headrace.types import Column, Offset, RelationId, Schema
 from headrace.types.earlier import encoded
-from headrace.zset import Restriction
-from headrace.zset.restriction import Test
 
 FORMER = Schema((Column("a", IntegerType()), Column("k", StringType())))
 PRESENT = Schema(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.log.watermark import NEVER, Watermark
+from headrace.storage.log.seen import NEVER, Watermark
 
 ROWS = st.lists(
     st.tuples(st.sampled_from(["a", "b", "c"]), st.none() | st.integers(-50, 50)), max_size=30

@@ -97,7 +97,7 @@ class Carrying:
 @contextmanager
 def active(db: headrace.Database, defect: Defect) -> Iterator[None]:
     """Have the defect in the steps of a database during a block."""
-    from headrace.catalyst.transplant import Transplant
+    from headrace.planning.catalyst.transplant import Transplant
 
     cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
     mapped, programs = Transplant.mapped, db.parts.engine.programs

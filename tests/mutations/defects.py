@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from mutations.active import Defect
 
-_PAIRS, _PRESENCE = "headrace.operators.pairs", "headrace.operators.presence"
-_MATCHES, _GROUPS = "headrace.operators.matches", "headrace.operators.group_aggregate"
-_PARTS, _FIRST = "headrace.operators.aggregate_parts", "headrace.operators.first_rows"
-_TOUCHED, _TIMES = "headrace.operators.touched_groups", "headrace.operators.temporal"
-_WORKER = "headrace.engine.jobs.worker"
+_PAIRS, _PRESENCE = "headrace.algebra.operators.pairs", "headrace.algebra.operators.pairs"
+_MATCHES, _GROUPS = "headrace.algebra.operators.joins", "headrace.algebra.operators.group_aggregate"
+_PARTS, _FIRST = (
+    "headrace.algebra.operators.aggregate_parts",
+    "headrace.algebra.operators.first_rows",
+)
+_TOUCHED, _TIMES = "headrace.algebra.operators.touched", "headrace.algebra.operators.temporal"
+_WORKER = "headrace.execution.engine.jobs.worker"
 
 DEFECTS: dict[str, tuple[Defect, ...]] = {
     "inner_": (
@@ -49,7 +52,7 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         ),
         Defect(
             "join: retractions are not stored",
-            "headrace.operators.join",
+            "headrace.algebra.operators.joins",
             "InnerJoin.step",
             "return StepResult(output, (left, right))",
             "return StepResult(output, (left, right.by_sign()[0]))",
@@ -65,7 +68,7 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         ),
         Defect(
             "outer join: changed rows have no partner",
-            "headrace.operators.outer_join",
+            "headrace.algebra.operators.joins",
             "OuterJoin.step",
             "known = seen if index == 0 else None",
             "known = seen * 0 if index == 0 else None",
@@ -79,14 +82,14 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         ),
         Defect(
             "outer join: rows with a NULL key are dropped",
-            "headrace.operators.outer_join",
+            "headrace.algebra.operators.joins",
             "OuterJoin.step",
             "changes[index].filter(~matchable[index])",
             "changes[index].filter(matchable[index] & False)",
         ),
         Defect(
             "outer join: partners are counted, and never discounted",
-            "headrace.operators.outer_join",
+            "headrace.algebra.operators.joins",
             "OuterJoin.step",
             "updates.append(other)",
             "updates.append(other.by_sign()[0])",
@@ -111,7 +114,7 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
     "anti_": (
         Defect(
             "anti join: rows with a NULL key are dropped",
-            "headrace.operators.semi_join",
+            "headrace.algebra.operators.joins",
             "SemiJoin.step",
             "[found.unmatched, rows.filter(~matchable)]",
             "[found.unmatched]",
@@ -178,14 +181,14 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         ),
         Defect(
             "commit: the last run is dropped",
-            "headrace.runtime.attempt",
+            "headrace.execution.runtime.attempt",
             "Attempt.own",
             "for report in reports:",
             "for report in list(reports)[:-1]:",
         ),
         Defect(
             "spine: of the rows of a key, one run's are not found",
-            "headrace.spine.run",
+            "headrace.algebra.spine.run",
             "matches_in",
             "if len(found) == 1 and not few:",
             "found = found[:1]\n    if len(found) == 1 and not few:",
@@ -254,14 +257,14 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
     "both": (
         Defect(
             "contents: rows of some keys are skipped",
-            "headrace.operators.integrate",
+            "headrace.algebra.operators.contents",
             "Integrate.step",
             "return StepResult(change.table, (change,))",
             "return StepResult(change.table, (change.filter(change.hashes % 5 != 0),))",
         ),
         Defect(
             "contents: retracted rows stay",
-            "headrace.operators.integrate",
+            "headrace.algebra.operators.contents",
             "Integrate.step",
             "return StepResult(change.table, (change,))",
             "return StepResult(change.table, (change.by_sign()[0],))",
@@ -279,14 +282,14 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
     "keyed": (
         Defect(
             "table: of the changes of a key, the first wins",
-            "headrace.operators.upsert",
+            "headrace.algebra.operators.contents",
             "_last_by_key",
             "np.append(differs, np.ones(min(1, len(order)), np.bool_))",
             "np.append(np.ones(min(1, len(order)), np.bool_), differs)",
         ),
         Defect(
             "table: some deletions are ignored",
-            "headrace.operators.upsert",
+            "headrace.algebra.operators.contents",
             "Upsert.step",
             "last = _last_by_key(changes, numbers(inputs[0], OFFSET))",
             "last = _last_by_key(changes, numbers(inputs[0], OFFSET))\n"
@@ -326,14 +329,14 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
     "ranked": (
         Defect(
             "ranks: the last one is missing",
-            "headrace.spine.first_rows",
+            "headrace.algebra.spine.first_rows",
             "around",
             "(ranks <= count)",
             "(ranks < count)",
         ),
         Defect(
             "ranks: ties have ranks of their own",
-            "headrace.spine.first_rows",
+            "headrace.algebra.spine.first_rows",
             "_ranks",
             "np.flatnonzero(first | ties)",
             "np.arange(len(probes))",

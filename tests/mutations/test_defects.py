@@ -15,8 +15,8 @@ from collections import Counter
 import pytest
 
 import headrace
-from headrace.history import sampling
-from headrace.history.reconciler import Reconciler
+from headrace.lifecycle.history import comparing
+from headrace.lifecycle.history.reconciler import Reconciler
 from mutations.active import active, code_of
 from mutations.defects import DEFECTS
 
@@ -141,7 +141,7 @@ class History:
         return self.samples() - before
 
     def samples(self) -> int:
-        return sum(each.samples for each in sampling.rounds_of(self.db.parts.ledger).values())
+        return sum(each.samples for each in comparing.rounds_of(self.db.parts.ledger).values())
 
     def slices(self) -> int:
         """The number of samples by which a defect is found for certain: all of a round."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.objects.bundles import (
+from headrace.files.bundles import (
     DIGITS,
     bundle_of,
     bundle_of_object,

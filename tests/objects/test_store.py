@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.objects import ObjectStore, StoreAddress
+from headrace.files import ObjectStore, StoreAddress
 from servers.azurite import azurite
 from servers.machine import Unavailable
 from servers.s3 import served_bucket
@@ -103,7 +103,7 @@ def test_a_bucket_that_does_not_exist_is_named(bucket, tmp_path):
 def test_a_store_that_does_not_answer_is_unavailable(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"a")
-    monkeypatch.setattr("headrace.objects.store._RETRIES", {"max_retries": 0})
+    monkeypatch.setattr("headrace.files.store._RETRIES", {"max_retries": 0})
     options = {"endpoint": "http://127.0.0.1:9", "region": "us-east-1"}
     options |= {"access_key_id": "known", "secret_access_key": "not shown"}
     store = ObjectStore.at(StoreAddress.of("s3://kept/prefix", options))

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import Code, HeadraceError
-from headrace.operators import (
+from headrace.algebra.operators import (
     Distinct,
     End,
     Extremum,
@@ -29,9 +28,10 @@ from headrace.operators import (
     QuantileColumn,
     Quantiles,
 )
-from headrace.spine import Run, Spine
-from headrace.spine.asked import Reads
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.algebra.spine import Run, Spine
+from headrace.algebra.spine.first_rows import Reads
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.errors import Code, HeadraceError
 from reference import Bag, Epochs, compare_values, exact, table_of
 from text_tables import assert_rows, table
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import BOUND, VALUE, Compared
+from headrace.algebra.zset import HASH, WEIGHT
+from headrace.algebra.zset.order import coarse_keys
 from headrace.errors import HeadraceError
-from headrace.operators import BOUND, VALUE, Compared
-from headrace.zset import HASH, WEIGHT
-from headrace.zset.order import coarse_keys
 from reference import Bag, Epochs, compare_values, exact, hash_of, nonzero, strays
 
 if TYPE_CHECKING:

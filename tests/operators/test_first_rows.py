@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import FirstRows
+from headrace.algebra.spine import Rank, Run, Spine
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.errors import HeadraceError
-from headrace.operators import FirstRows
-from headrace.spine import Rank, Run, Spine
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import Bag, Epochs, compare, exact, nonzero, table_of
 from text_tables import assert_rows, table
 
@@ -143,7 +143,7 @@ def test_of_an_input_that_only_grows_just_the_first_rows_are_kept(
     run = Epochs(FirstRows(layout, count, rank, skip, "number", append_only=True), NAMES)
     for given_rows, live, originals in played(layout, epochs, bits):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("headrace.operators.first_rows._SOME", some)
+            patch.setattr("headrace.algebra.operators.first_rows._SOME", some)
             run.step(given_rows)
         assert run.answer == expected(run.operator, live, originals)[0]
         kept = expected(FirstRows(layout, skip + count, rank), live, originals)[0]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import FOLDED, Fold
+from headrace.algebra.zset import WEIGHT, Layout, OrderBy
 from headrace.errors import HeadraceError
-from headrace.operators import FOLDED, Fold
-from headrace.zset import WEIGHT, Layout, OrderBy
 from reference import Bag, Epochs, compare, exact, nonzero, table_of
 
 if TYPE_CHECKING:

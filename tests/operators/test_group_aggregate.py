@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import INIT, GlobalAggregate, GroupAggregate
+from headrace.algebra.zset import HASH, WEIGHT, Layout
 from headrace.errors import Code, HeadraceError
-from headrace.operators import INIT, GlobalAggregate, GroupAggregate
-from headrace.zset import HASH, WEIGHT, Layout
 from reference import Bag, Epochs, table_of
 from text_tables import assert_rows, table
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators import Integrate
-from headrace.zset import WEIGHT, Layout
+from headrace.algebra.operators import Integrate
+from headrace.algebra.zset import WEIGHT, Layout
 from reference import Bag, Epochs, bag, exact, plus, table_of
 from text_tables import assert_rows, table
 

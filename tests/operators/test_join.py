@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import InnerJoin, Pairs
+from headrace.algebra.zset import HASH, WEIGHT, Layout
 from headrace.errors import Code, HeadraceError
-from headrace.operators import InnerJoin, Pairs
-from headrace.zset import HASH, WEIGHT, Layout
 from reference import Bag, Epochs, bag, nonzero, plus, table_of
 from text_tables import assert_rows, table
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import Code, HeadraceError
-from headrace.operators import (
+from headrace.algebra.operators import (
     BEFORE,
     ORDERS,
     REACHED,
@@ -24,9 +23,10 @@ from headrace.operators import (
     NearRows,
     sums_of,
 )
-from headrace.spine import Run, Spine, sums_between
-from headrace.spine.asked import Reads
-from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
+from headrace.algebra.spine import Run, Spine, sums_between
+from headrace.algebra.spine.first_rows import Reads
+from headrace.algebra.zset import WEIGHT, Layout, OrderBy, ZSet
+from headrace.errors import Code, HeadraceError
 from length import choose
 from reference import Bag, compacted, nonzero, plus, table_of
 

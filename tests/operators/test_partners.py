@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import Code, HeadraceError
-from headrace.operators import (
+from headrace.algebra.operators import (
     FLAG,
     MATCHES,
     ROW,
@@ -24,12 +23,13 @@ from headrace.operators import (
     SemiJoin,
     counts_layout,
 )
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.algebra.zset import HASH, WEIGHT, Layout
+from headrace.errors import Code, HeadraceError
 from reference import Bag, Epochs, hash_of, nonzero, plus, strays, table_of
 from text_tables import assert_rows, table
 
 if TYPE_CHECKING:
-    from headrace.operators import StatefulOperator
+    from headrace.algebra.operators import StatefulOperator
 
 COUNT = pa.schema([(WEIGHT, pa.int64())])
 LEFT = Layout(("k",), pa.schema([("k", pa.int32()), ("a", pa.int64())]), COUNT)

@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators import ERROR, REFUSED, SINCE, Quarantine, held_back
-from headrace.spine import Spine
-from headrace.zset import HASH, WEIGHT
+from headrace.algebra.operators import ERROR, REFUSED, SINCE, Quarantine, held_back
+from headrace.algebra.spine import Spine
+from headrace.algebra.zset import HASH, WEIGHT
 from reference import bag, exact, hash_of, is_consolidated, plus, table_of
 
 NAMES = ["k", "x"]

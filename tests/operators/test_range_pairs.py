@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators import InnerJoin, RangePairs, Within
-from headrace.spine import Spine
-from headrace.spine.asked import Reads
-from headrace.zset import WEIGHT, Layout, OrderBy
+from headrace.algebra.operators import InnerJoin, RangePairs, Within
+from headrace.algebra.spine import Spine
+from headrace.algebra.spine.first_rows import Reads
+from headrace.algebra.zset import WEIGHT, Layout, OrderBy
 from length import choose
 from reference import Bag, bag, compacted, nonzero, plus, table_of
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators import Recursion
-from headrace.zset import WEIGHT, Layout
+from headrace.algebra.operators import Recursion
+from headrace.algebra.zset import WEIGHT, Layout
 from reference import Epochs, bag, table_of
 from text_tables import assert_rows, table
 

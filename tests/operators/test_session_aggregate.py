@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import HeadraceError
-from headrace.operators import (
+from headrace.algebra.operators import (
     SESSION,
     VERSION,
     End,
@@ -22,8 +21,9 @@ from headrace.operators import (
     SessionAggregate,
     TouchedSessions,
 )
-from headrace.spine import Run, Spine
-from headrace.zset import WEIGHT, Layout
+from headrace.algebra.spine import Run, Spine
+from headrace.algebra.zset import WEIGHT, Layout
+from headrace.errors import HeadraceError
 from reference import Bag, Epochs, compacted, exact, is_consolidated, nonzero, table_of
 
 if TYPE_CHECKING:

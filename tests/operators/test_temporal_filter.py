@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import CLOCK, Temporal
+from headrace.algebra.spine import Run, Spine, due_rows, earliest_due
+from headrace.algebra.zset import HASH, WEIGHT, ZSet
 from headrace.errors import HeadraceError
-from headrace.operators import CLOCK, Temporal
-from headrace.spine import Run, Spine, due_rows, earliest_due
-from headrace.zset import HASH, WEIGHT, ZSet
 from reference import Bag, Epochs, bag, exact, hash_of, nonzero
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.float64())])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import PRESENT, VERSION, StepResult, TouchedGroups
+from headrace.algebra.spine import Spine
+from headrace.algebra.zset import HASH, WEIGHT, Layout
 from headrace.errors import Code, HeadraceError
-from headrace.operators import PRESENT, VERSION, StepResult, TouchedGroups
-from headrace.spine import Spine
-from headrace.zset import HASH, WEIGHT, Layout
 from reference import Bag, compacted, exact, nonzero, plus, table_of
 from text_tables import table
 

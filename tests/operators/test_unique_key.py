@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.operators import Violation, violation
-from headrace.spine import Spine
-from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.algebra.operators import Violation, violation
+from headrace.algebra.spine import Spine
+from headrace.algebra.zset import WEIGHT, Layout, ZSet
 from reference import table_of
 
 COLUMNS = pa.schema([("id", pa.int64()), ("part", pa.string()), ("x", pa.int64())])

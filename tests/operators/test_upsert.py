@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import OFFSET, Upsert
+from headrace.algebra.zset import WEIGHT, Layout
 from headrace.errors import HeadraceError
-from headrace.operators import OFFSET, Upsert
-from headrace.zset import WEIGHT, Layout
 from reference import Epochs, table_of
 from text_tables import assert_rows, table
 

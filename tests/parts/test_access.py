@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Ledger
-from headrace.parts.access import DATABASE, OWNER, Access
-from headrace.sql import Role
+from headrace.lifecycle.states.access import DATABASE, OWNER, Access
+from headrace.planning.sql import Role
+from headrace.storage.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from headrace.parts.candidate_differences import CommonType
+from headrace.lifecycle.definitions.candidates import CommonType
 
 
 @pytest.mark.parametrize(

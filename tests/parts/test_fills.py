@@ -6,10 +6,10 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Catalog, Index, Stream, View
 from headrace.errors import Code, HeadraceError
-from headrace.parts.fills import FillProgress, Fills, FillState
-from headrace.runtime.cancelling import Cancellation
+from headrace.execution.runtime.cancelling import Cancellation
+from headrace.lifecycle.definitions.filling import FillProgress, Fills, FillState
+from headrace.planning.catalog import Catalog, Index, Stream, View
 from headrace.types import RelationId, Schema
 from waiting import until
 

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 import headrace
+from headrace.algebra.operators import Fold
+from headrace.algebra.zset import WEIGHT, Layout, OrderBy, ZSet
 from headrace.errors import HeadraceError
-from headrace.functions.callables import folding_of
-from headrace.operators import Fold
-from headrace.parts.fold_checks import check_agreement
+from headrace.lifecycle.definitions.functions import check_agreement
+from headrace.planning.functions.folds import folding_of
 from headrace.types import to_arrow
-from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
 from reference import table_of
 
 COLUMNS = pa.schema([("acct", pa.string()), ("at", pa.int64()), ("amount", pa.int64())])

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalog import Catalog, PlainView, Stream, View
-from headrace.parts.former_builds import FormerBuilds
+from headrace.lifecycle.definitions.candidates import FormerBuilds
+from headrace.planning.catalog import Catalog, PlainView, Stream, View
 from headrace.types import RelationId, Schema
 from waiting import until
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from headrace.catalog import Relation
+    from headrace.planning.catalog import Relation
 
 STREAM = Stream(RelationId(1), "s", Schema(()))
 VIEW = View(RelationId(2), "v", Schema(()), "", (STREAM.id,))

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.parts.openlineage_sending import OpenLineageSending, sender
+from headrace.lifecycle.facts.openlineage import OpenLineageSending, sender
 
 
 def test_events_are_sent_in_order_and_what_waits_is_sent_at_the_end():

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import Span
-from headrace.parts.plain_queries import planned_plainly
+from headrace.lifecycle.states.plain_queries import planned_plainly
 from length import choose, each
 from sessions import PARTITIONS
 

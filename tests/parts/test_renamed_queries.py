@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from headrace.catalyst.written import RelationPlace
 from headrace.errors import Code, HeadraceError, Span
-from headrace.parts.renamed_queries import (
+from headrace.lifecycle.definitions.renamed import (
     RenamedColumn,
     RenamedRelation,
     RenamedRelations,
@@ -17,7 +16,8 @@ from headrace.parts.renamed_queries import (
     under_former_names,
     with_other_variables,
 )
-from headrace.sql.edits import as_name
+from headrace.planning.catalyst.written import RelationPlace
+from headrace.planning.sql.rewritten import as_name
 
 
 def refusing(pattern):

@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ledger import Reject
-from headrace.parts.rows_before import depends_on_rows, with_rows_before
-from headrace.runtime.ports import Part
-from headrace.zset import WEIGHT
+from headrace.algebra.zset import WEIGHT
+from headrace.execution.runtime.ports import Part
+from headrace.lifecycle.inputs.rows import depends_on_rows, with_rows_before
+from headrace.storage.ledger import Reject
 
 SCHEMA = pa.schema([("k", pa.int64()), ("a", pa.string()), ("b", pa.int64())])
 KEEP = object()

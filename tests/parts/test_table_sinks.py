@@ -14,15 +14,15 @@ import sqlalchemy as sa
 from pyspark.sql.types import LongType
 from sqlalchemy import event
 
-from headrace.catalog import Declaration, Stream
 from headrace.errors import HeadraceError
-from headrace.ledger import EpochCommit, NewObject, ProducerPosition
-from headrace.log import Append, Appender, read_range
-from headrace.parts.admission import Admission
-from headrace.parts.destinations import TableWriter
-from headrace.parts.log import Log
-from headrace.runtime.deliveries import Delivery, DeliverySettings
-from headrace.runtime.delivery_position import DeliveryPosition
+from headrace.execution.runtime.deliveries import Delivery, DeliverySettings
+from headrace.execution.runtime.delivery_position import DeliveryPosition
+from headrace.lifecycle.inputs.admission import Admission
+from headrace.lifecycle.inputs.log import Log
+from headrace.lifecycle.inputs.sinks import TableWriter
+from headrace.planning.catalog import Declaration, Stream
+from headrace.storage.ledger import EpochCommit, NewObject, ProducerPosition
+from headrace.storage.log import Append, Appender, read_range
 from headrace.types import Column, Offset, Schema
 from length import each
 from runtime.pure import PureDatabase
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.catalog import Sink, Table, View
-    from headrace.ledger import SegmentFile
-    from headrace.runtime.ports import Changelog
+    from headrace.execution.runtime.ports import Changelog
+    from headrace.planning.catalog import Sink, Table, View
+    from headrace.storage.ledger import SegmentFile
     from headrace.types import Epoch
 
 _MOST = 3

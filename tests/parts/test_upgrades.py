@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.circuit.digest import FORMAT
-from headrace.circuit.fingerprint import VERSIONS
-from headrace.engine.planned import Planned
 from headrace.errors import Code, HeadraceError
-from headrace.parts import upgrades
-from headrace.parts.upgrades import Upgrades
-from headrace.runtime.unfit import resume_fitting
+from headrace.execution.engine.circuits import Planned
+from headrace.execution.runtime.unfit import resume_fitting
+from headrace.lifecycle.definitions import waiting
+from headrace.lifecycle.definitions.waiting import Upgrades
+from headrace.planning.circuit.digest import FORMAT, VERSIONS
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.catalog import View
+    from headrace.planning.catalog import View
 
 
 class Rebuilds:
@@ -57,7 +56,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PureDatabase
     made.create_view("above", made.create_view("below", table))
     made.append(table, [(key, key % 3, 1) for key in range(7)])
     made.loop.advance()
-    monkeypatch.setattr(upgrades, "stamped", lambda view, _circuit: view)
+    monkeypatch.setattr(waiting, "stamped", lambda view, _circuit: view)
     yield made
     made.close()
 
@@ -115,7 +114,7 @@ def test_views_are_rebuilt_from_above_downwards_before_the_next_epoch(
 def test_a_view_that_cannot_be_rebuilt_stops_with_what_reads_it(
     db: PureDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.circuit.fingerprint.spark_version", lambda: "9.0.0")
+    monkeypatch.setattr("headrace.planning.circuit.digest.spark_version", lambda: "9.0.0")
     rebuilds = Rebuilds("below")
     rebuilds.goes_on.set()
     with begun(db, rebuilds) as made:

@@ -8,7 +8,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from headrace.processes.messages import Cancel, Failed, Needed
+from headrace.interfaces.processes.messages import Cancel, Failed, Needed
 
 
 def main() -> None:

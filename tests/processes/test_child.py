@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.processes.child import Child, EndedError
-from headrace.processes.messages import Done, Failed
-from headrace.runtime.cancelling import Cancellation
+from headrace.execution.runtime.cancelling import Cancellation
+from headrace.interfaces.processes.messages import Child, Done, EndedError, Failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +136,7 @@ def test_it_may_be_killed_while_it_is_asked(child: Child):
 def test_it_ends_when_this_process_is_killed(tmp_path: Path):
     """As by kill -9, which leaves no time to end anything."""
     text = (
-        "import sys; from pathlib import Path; from headrace.processes.child import Child;"
+        "import sys; from pathlib import Path; from headrace.interfaces.processes.messages import Child;"
         "child = Child.started('pretended', Path(sys.argv[1]));"
         "print(child.pid, child.ask('pid', 1), flush=True); child.ask('disobey', 1)"
     )

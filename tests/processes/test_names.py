@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import IntegerType, StringType
 
-from headrace.catalog import Catalog, Table
 from headrace.errors import HeadraceError, Span
-from headrace.processes.names import require_known_names
+from headrace.interfaces.processes.messages import require_known_names
+from headrace.planning.catalog import Catalog, Table
 from headrace.types import Column, RelationId, Schema
 
 SCHEMA = Schema((Column("url", StringType()), Column("visits", IntegerType())))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from headrace.errors import Code
-from headrace.processes.messages import Failed
-from headrace.processes.query_process import QueryProcess
+from headrace.interfaces.processes.messages import Failed
+from headrace.interfaces.processes.query_process import QueryProcess
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

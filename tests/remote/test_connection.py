@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.cli.command import main
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.remote.rows import read, written
-from headrace.remote.server import Server, is_url
-from headrace.serving import OPERATION
-from headrace.zset import WEIGHT
+from headrace.execution.serving import OPERATION
+from headrace.interfaces.remote.connection import Server, is_url
+from headrace.interfaces.remote.subscription import read, written
+from headrace.tools.cli.command import main
 from remote.fake_server import Exchange, FakeServer
 from servers.certificates import authority
 
@@ -311,8 +311,8 @@ def test_an_encrypted_connection_is_made_to_a_server_that_is_trusted(tmp_path: P
 def test_connecting_imports_nothing_of_an_open_database(server: FakeServer):
     code = (
         "import sys, headrace; headrace.connect(sys.argv[1]).close();"
-        "print([m for m in sys.modules if m.startswith(('headrace.engine.jobs.session', 'headrace.database',"
-        " 'headrace.session', 'headrace.server', 'starlette', 'pandas'))])"
+        "print([m for m in sys.modules if m.startswith(('headrace.execution.engine.jobs.session', 'headrace.interfaces.database',"
+        " 'headrace.interfaces.session', 'headrace.interfaces.server', 'starlette', 'pandas'))])"
     )
     found = subprocess.run(
         [sys.executable, "-c", code, server.url], capture_output=True, text=True, check=True

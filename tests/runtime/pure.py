@@ -20,28 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
-from headrace.catalog import (
-    CONTINUOUS,
-    Catalog,
-    RefreshPolicy,
-    Sink,
-    Stream,
-    Table,
-    View,
-    relation_of_json,
-)
-from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
-    Correction,
-    EpochCommit,
-    Ledger,
-    NewArrangement,
-    NewObject,
-    NewRun,
-    RunKind,
-)
-from headrace.log import AMENDED, Admitted, Append, Appender, EmbeddedLog, LogShare, SegmentWriter
-from headrace.operators import (
+from headrace.algebra.operators import (
     OFFSET,
     ROWS,
     GroupAggregate,
@@ -51,27 +30,65 @@ from headrace.operators import (
     Upsert,
     held_back,
 )
-from headrace.parts.log import with_correction
-from headrace.parts.quarantined import quarantined_count, quarantined_rows
-from headrace.runtime.builds import create_filled, take_over
-from headrace.runtime.compaction import Compaction
-from headrace.runtime.deliveries import Delivery
-from headrace.runtime.delivery_position import DeliveryPosition
-from headrace.runtime.epoch import EpochLoop
-from headrace.runtime.fill import Fill
-from headrace.runtime.fill_parts import OfSlice
-from headrace.runtime.ports import LEAF, RefusedRow, Stepped, StepPlan
-from headrace.runtime.published import Publisher
-from headrace.runtime.quarantine import Guarded, candidates_of, refusals
-from headrace.runtime.refresh import ViewRefresh
-from headrace.runtime.replay import Replaced, replace_slice
-from headrace.runtime.retirement import Retirement
-from headrace.runtime.settings import RuntimeSettings
-from headrace.runtime.step import Report, RowsShare, Share, Step
-from headrace.runtime.uploads import Uploads
-from headrace.serving import Contents, History
-from headrace.spine import PackWriter, Spine, partition_of, ranges, sync_directory, write_run
-from headrace.spine.mounts import store_of, upload_by
+from headrace.algebra.spine import (
+    PackWriter,
+    Spine,
+    partition_of,
+    ranges,
+    sync_directory,
+    write_run,
+)
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.algebra.zset.row_hash import spark_hash
+from headrace.errors import Code, HeadraceError
+from headrace.execution.runtime.builds import create_filled, take_over
+from headrace.execution.runtime.compaction import Compaction
+from headrace.execution.runtime.deliveries import Delivery
+from headrace.execution.runtime.delivery_position import DeliveryPosition
+from headrace.execution.runtime.epoch import EpochLoop
+from headrace.execution.runtime.fill import Fill
+from headrace.execution.runtime.fill_parts import OfSlice
+from headrace.execution.runtime.ports import LEAF, RefusedRow, Stepped, StepPlan
+from headrace.execution.runtime.published import Publisher
+from headrace.execution.runtime.quarantine import Guarded, candidates_of, refusals
+from headrace.execution.runtime.refresh import ViewRefresh
+from headrace.execution.runtime.replay import Replaced, replace_slice
+from headrace.execution.runtime.retirement import Retirement
+from headrace.execution.runtime.settings import RuntimeSettings
+from headrace.execution.runtime.step import Report, RowsShare, Share, Step
+from headrace.execution.runtime.uploads import Uploads
+from headrace.execution.serving import Contents, History
+from headrace.files.mounts import store_of, upload_by
+from headrace.lifecycle.inputs.log import with_correction
+from headrace.lifecycle.states.stopped import quarantined_count, quarantined_rows
+from headrace.planning.catalog import (
+    CONTINUOUS,
+    Catalog,
+    RefreshPolicy,
+    Sink,
+    Stream,
+    Table,
+    View,
+    relation_of_json,
+)
+from headrace.storage.ledger import (
+    Correction,
+    EpochCommit,
+    Ledger,
+    NewArrangement,
+    NewObject,
+    NewRun,
+    RunKind,
+)
+from headrace.storage.log import (
+    AMENDED,
+    Admitted,
+    Append,
+    Appender,
+    EmbeddedLog,
+    LogShare,
+    SegmentWriter,
+)
 from headrace.types import (
     ArrangementId,
     BuildId,
@@ -84,15 +101,13 @@ from headrace.types import (
     quarantine_of,
     rows_of,
 )
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
-from headrace.zset.row_hash import spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.catalog import Relation
-    from headrace.runtime.swap import Swap
+    from headrace.execution.runtime.builds import Swap
+    from headrace.planning.catalog import Relation
 
 PARTITIONS = 2
 BIGINT = pa.int64()

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
-from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime import backlog
-from headrace.runtime.attempt import Attempt
-from headrace.runtime.step import Report
-from headrace.spine import Spine, write_run
+from headrace.algebra.spine import Spine, write_run
+from headrace.algebra.zset import WEIGHT, ZSet
+from headrace.execution.runtime import connected
+from headrace.execution.runtime.attempt import Attempt
+from headrace.execution.runtime.step import Report
+from headrace.storage.ledger import EpochCommit, RunKind
 from headrace.types import ArrangementId, Epoch, rows_of
-from headrace.zset import WEIGHT, ZSet
 from runtime.pure import TABLE, PureDatabase, hashed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.ledger import Ledger
+    from headrace.storage.ledger import Ledger
 
 ROWS = ArrangementId("rows")
 
@@ -74,7 +74,7 @@ def test_runs_are_merged_and_replaced_without_leaving_files_behind(tmp_path: Pat
 def test_an_epoch_that_fails_after_one_of_its_steps_leaves_no_run_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "_NARROW_EPOCHS", 0)
+    monkeypatch.setattr(connected, "_NARROW_EPOCHS", 0)
     stepped: list[str] = []
 
     def fault(stage: str) -> None:

@@ -13,22 +13,28 @@ from weakref import ref
 import pytest
 from pyspark.sql.types import LongType
 
-from headrace.catalog import CONTINUOUS, Catalog, RefreshKind, RefreshPolicy, Stream, View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty, EpochCommit, OffsetRange, OutdatedEpochError, RepairedView
-from headrace.runtime import epoch as epochs
-from headrace.runtime.beside import SetStep, SetSteps, _Threads
-from headrace.runtime.builds import fill_again
-from headrace.runtime.cancelling import Cancellation, StatementLock, check_cancelled
-from headrace.runtime.connected import ConnectedSets
-from headrace.runtime.fill import Fill
-from headrace.runtime.ports import MoreRowsError
-from headrace.runtime.published import STOPPED
-from headrace.runtime.pump import Pump
-from headrace.runtime.rebuild import TableRebuild
-from headrace.runtime.stages import Poll
-from headrace.runtime.step import Clock
-from headrace.runtime.width import Width
+from headrace.execution.runtime import epoch as epochs
+from headrace.execution.runtime.attempt import Width
+from headrace.execution.runtime.beside import SetStep, SetSteps, _Threads
+from headrace.execution.runtime.builds import fill_again
+from headrace.execution.runtime.cancelling import Cancellation, StatementLock, check_cancelled
+from headrace.execution.runtime.connected import ConnectedSets
+from headrace.execution.runtime.fill import Fill
+from headrace.execution.runtime.ports import MoreRowsError
+from headrace.execution.runtime.published import STOPPED
+from headrace.execution.runtime.pump import Pump
+from headrace.execution.runtime.replay import TableRebuild
+from headrace.execution.runtime.stages import Poll
+from headrace.execution.runtime.step import Clock
+from headrace.planning.catalog import CONTINUOUS, Catalog, RefreshKind, RefreshPolicy, Stream, View
+from headrace.storage.ledger import (
+    Dirty,
+    EpochCommit,
+    OffsetRange,
+    OutdatedEpochError,
+    RepairedView,
+)
 from headrace.types import Column, Epoch, Offset, RelationId, Schema
 from runtime.pure import TABLE, PureDatabase
 
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headrace.catalog import Table
+    from headrace.planning.catalog import Table
 
 WIDE = 5
 """A statement of so many changes makes a step wide."""

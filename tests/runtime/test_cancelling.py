@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.cancelling import Cancellation, StatementLock, check_cancelled
+from headrace.execution.runtime.cancelling import Cancellation, StatementLock, check_cancelled
 
 
 def test_a_cancelled_statement_does_not_wait_for_a_lock_that_others_hold() -> None:

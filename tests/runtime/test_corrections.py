@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from headrace.ledger import EpochCommit, NewRun, RunKind
-from headrace.runtime.rebuild import TableRebuild
-from headrace.spine import write_run
+from headrace.algebra.spine import write_run
+from headrace.algebra.zset import WEIGHT, ZSet
+from headrace.execution.runtime.replay import TableRebuild
+from headrace.storage.ledger import EpochCommit, NewRun, RunKind
 from headrace.types import rows_of
-from headrace.zset import WEIGHT, ZSet
 from runtime.pure import TABLE, PureDatabase, hashed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.catalog import Table
+    from headrace.planning.catalog import Table
 
 
 class Crash(BaseException):

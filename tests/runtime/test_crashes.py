@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.catalog import RefreshKind, RefreshPolicy
+from headrace.planning.catalog import RefreshKind, RefreshPolicy
 from runtime.crashing import EPOCH_STAGES, REFRESH_STAGES, Crash, Faults
 from runtime.pure import PureDatabase
 

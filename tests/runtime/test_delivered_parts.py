@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.algebra.zset import WEIGHT
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DeliveryRecord
-from headrace.runtime.deliveries import Delivery, DeliverySettings, Lag, Writing
-from headrace.runtime.delivery_position import DeliveryPosition
-from headrace.zset import WEIGHT
+from headrace.execution.runtime.deliveries import Delivery, DeliverySettings, Lag, Writing
+from headrace.execution.runtime.delivery_position import DeliveryPosition
+from headrace.storage.ledger import DeliveryRecord
 from runtime.pure import Outside, PureDatabase
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.runtime.ports import RefusedRow
+    from headrace.execution.runtime.ports import RefusedRow
     from headrace.types import Epoch
 
 _MOST = 8

@@ -10,13 +10,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.catalog import Catalog, Table
-from headrace.ledger import RunKind, RunRecord, Slice
-from headrace.runtime.differences import NOTHING, applied, difference
-from headrace.runtime.published import Published
-from headrace.spine import RunFile
+from headrace.algebra.spine import RunFile
+from headrace.algebra.zset import WEIGHT, Layout
+from headrace.execution.runtime.published import NOTHING, Published, applied, difference
+from headrace.planning.catalog import Catalog, Table
+from headrace.storage.ledger import RunKind, RunRecord, Slice
 from headrace.types import ArrangementId, Epoch, Offset, RelationId, Schema, rows_of
-from headrace.zset import WEIGHT, Layout
 
 TABLES = [Table(RelationId(id_), f"t{id_}", Schema(())) for id_ in range(1, 4)]
 LAYOUT = Layout((), pa.schema([("x", pa.int64())]), pa.schema([(WEIGHT, pa.int64())]))

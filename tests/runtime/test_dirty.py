@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import LongType
 
-from headrace.catalog import Catalog, RefreshKind, RefreshPolicy, Table, View
-from headrace.ledger import Dirty, RepairPath, Slice
-from headrace.runtime.dirty import (
+from headrace.execution.runtime.dirty import (
     EVENT,
     awaiting_refresh,
     followed_by,
@@ -19,6 +17,8 @@ from headrace.runtime.dirty import (
     removed_with,
     repairable,
 )
+from headrace.planning.catalog import Catalog, RefreshKind, RefreshPolicy, Table, View
+from headrace.storage.ledger import Dirty, RepairPath, Slice
 from headrace.types import Column, DirtyId, RelationId, Schema
 from runtime.crashing import Crash, Faults
 from runtime.pure import PureDatabase

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, EvaluationError, HeadraceError
-from headrace.ledger import OffsetRange, Segment
-from headrace.log import WEIGHT, LogShare, read_range, write_segment
-from headrace.runtime.faults import found_fault
-from headrace.runtime.step import Step
+from headrace.execution.runtime.failing import found_fault
+from headrace.execution.runtime.step import Step
+from headrace.storage.ledger import OffsetRange, Segment
+from headrace.storage.log import WEIGHT, LogShare, read_range, write_segment
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.operators import Quarantine
+from headrace.algebra.spine import write_run
+from headrace.algebra.zset import HASH, WEIGHT, ZSet
 from headrace.errors import Code, HeadraceError
-from headrace.operators import Quarantine
-from headrace.runtime.isolating import Isolating, first_failing
-from headrace.runtime.quarantine import Guarded, RefusedHash, candidates_of
-from headrace.runtime.step import Report
-from headrace.spine import write_run
+from headrace.execution.runtime.isolating import Isolating, first_failing
+from headrace.execution.runtime.quarantine import Guarded, RefusedHash, candidates_of
+from headrace.execution.runtime.step import Report
 from headrace.types import ArrangementId
-from headrace.zset import HASH, WEIGHT, ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.spine import RunFile
+    from headrace.algebra.spine import RunFile
 
 LEFT, RIGHT = ArrangementId("9/quarantine.1"), ArrangementId("9/quarantine.2")
 Rows = set[tuple[ArrangementId, int]]

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, NewObject, Reject, prepare_directory
-from headrace.log import Append, Appender, SegmentWriter, read_range, write_segment
-from headrace.runtime.joint import JointIngest
-from headrace.runtime.ports import Moment, Part
+from headrace.execution.runtime.feeds import JointIngest
+from headrace.execution.runtime.ports import Moment, Part
+from headrace.storage.ledger import EpochCommit, Ledger, NewObject, Reject, prepare_directory
+from headrace.storage.log import Append, Appender, SegmentWriter, read_range, write_segment
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.ledger import AppendRecord, SegmentFile
+    from headrace.storage.ledger import AppendRecord, SegmentFile
 
 A, B = RelationId(1), RelationId(2)
 

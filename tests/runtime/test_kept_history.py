@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.catalog import KeptHistory, RefreshKind, RefreshPolicy
 from headrace.errors import HeadraceError
-from headrace.ledger import EpochCommit, Read, epochs, schema
-from headrace.runtime import compaction
-from headrace.runtime.pump import _SWEEP_EVERY, Pump
+from headrace.execution.runtime import compaction
+from headrace.execution.runtime.pump import _SWEEP_EVERY, Pump
+from headrace.planning.catalog import KeptHistory, RefreshKind, RefreshPolicy
+from headrace.storage.ledger import EpochCommit, Read, commit, schema
 from headrace.types import Epoch, Offset, rows_of
 from length import choose
 from runtime.pure import Outside, PureDatabase
@@ -106,7 +106,7 @@ def sizes(db):
 
 def is_short(db, others):
     """Whether the tables with what is kept of epochs have few rows, and others at most so many."""
-    most, found = epochs._LEAST + compaction._FORGET_EVERY + 2 * _SWEEP_EVERY, sizes(db)
+    most, found = commit._LEAST + compaction._FORGET_EVERY + 2 * _SWEEP_EVERY, sizes(db)
     grown = {name for name, count in found.items() if count > others}
     return grown <= {"epochs", "reads"} and max(found["epochs"], found["reads"]) <= most
 
@@ -126,7 +126,7 @@ def begun(folder):
 @pytest.fixture
 def sooner(monkeypatch):
     """Have fewer epochs kept, so that some are forgotten sooner."""
-    monkeypatch.setattr(epochs, "_LEAST", 8)
+    monkeypatch.setattr(commit, "_LEAST", 8)
     monkeypatch.setattr(compaction, "_FORGET_EVERY", 32)
 
 

@@ -15,9 +15,14 @@ import pytest
 import sqlalchemy as sa
 from pyspark.sql.types import LongType
 
-from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import (
+from headrace.execution.runtime import log_merging
+from headrace.execution.runtime.compaction import Compaction
+from headrace.execution.runtime.log_merging import RESTING_SEGMENTS
+from headrace.execution.runtime.published import STOPPED
+from headrace.execution.runtime.step import events_in, log_share, whole_log
+from headrace.planning.catalog import View
+from headrace.storage.ledger import (
     Dirty,
     EpochCommit,
     Ledger,
@@ -28,9 +33,9 @@ from headrace.ledger import (
     OffsetRange,
     Segment,
 )
-from headrace.ledger.files import NamedFiles
-from headrace.ledger.log_merges import LogMerges
-from headrace.log import (
+from headrace.storage.ledger.files import NamedFiles
+from headrace.storage.ledger.log_merges import LogMerges
+from headrace.storage.log import (
     Append,
     EmbeddedLog,
     Extent,
@@ -43,12 +48,7 @@ from headrace.log import (
     open_segment,
     read_range,
 )
-from headrace.log.merging import TAIL_SEGMENTS
-from headrace.runtime import log_merging
-from headrace.runtime.compaction import Compaction
-from headrace.runtime.log_merging import RESTING_SEGMENTS
-from headrace.runtime.published import STOPPED
-from headrace.runtime.shares import events_in, log_share, whole_log
+from headrace.storage.log.merging import TAIL_SEGMENTS
 from headrace.types import BuildId, Column, Offset, Schema, rows_of
 from runtime.crashing import Crash, Faults
 from runtime.pure import ROW, TABLE, PureDatabase
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
-    from headrace.catalog import Table
+    from headrace.planning.catalog import Table
     from runtime.pure import EventChange
 
 

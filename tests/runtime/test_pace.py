@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.runtime.pace import Pace
-from headrace.statements.pacing import Paced
-from headrace.statements.results import Progress
+from headrace.execution.runtime.spent import Pace
+from headrace.interfaces.statements.refreshing import Paced
+from headrace.interfaces.statements.results import Progress
 
 
 class Clock:

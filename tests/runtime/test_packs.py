@@ -14,10 +14,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import files, spines
-from headrace.runtime import compaction
-from headrace.spine import forget_runs
+from headrace.execution.runtime import compaction
+from headrace.storage.ledger import files, spines
 from headrace.types import Epoch, rows_of
 from mutations.active import Defect, defective
 from runtime.pure import PARTITIONS, PureDatabase
@@ -25,9 +25,9 @@ from runtime.pure import PARTITIONS, PureDatabase
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.catalog import Table, View
-    from headrace.spine import PackWriter, RunFile
-    from headrace.zset import Layout
+    from headrace.algebra.spine import PackWriter, RunFile
+    from headrace.algebra.zset import Layout
+    from headrace.planning.catalog import Table, View
 
 
 class Crash(BaseException):
@@ -131,22 +131,22 @@ def test_an_epoch_writes_one_pack_and_syncs_it_once(
     assert watched.syncs == 2, "the pack and its directory"
 
 
-_PACK, _OPEN = "headrace.spine.pack", "headrace.spine.open_runs"
-_FILES, _ATTEMPT = "headrace.ledger.files", "headrace.runtime.attempt"
+_PACK, _OPEN = "headrace.algebra.spine.pack", "headrace.algebra.spine.open_runs"
+_FILES, _ATTEMPT = "headrace.storage.ledger.files", "headrace.execution.runtime.attempt"
 DEFECTS = (
     Defect(
         "a pack is not synced", _PACK, "PackWriter.finish", "os.fsync(self._file.fileno())", "1"
     ),
     Defect(
         "compaction commits before the directory is synced",
-        "headrace.runtime.compaction",
+        "headrace.execution.runtime.compaction",
         "Compaction._merge",
         "sync_directory(directory)",
         "None",
     ),
     Defect(
         "compaction commits before its pack is synced",
-        "headrace.runtime.compaction",
+        "headrace.execution.runtime.compaction",
         "Compaction._merge",
         "pack.finish()",
         "pack._file = None",
@@ -311,7 +311,7 @@ def test_a_landing_and_an_epoch_are_a_transaction_each_however_many_views_there_
 def test_at_rest_a_database_takes_little_more_than_what_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 16)
+    monkeypatch.setattr("headrace.storage.ledger.commit._LEAST", 16)
     monkeypatch.setattr(compaction, "_DEAD_BYTES", 1 << 12)
     db = PureDatabase(tmp_path)
     table = db.create_table()
@@ -345,7 +345,7 @@ def test_at_rest_a_database_takes_little_more_than_what_can_be_read(
 def test_at_rest_state_is_small_and_every_kept_epoch_can_still_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.ledger.epochs._LEAST", 1)
+    monkeypatch.setattr("headrace.storage.ledger.commit._LEAST", 1)
     db = PureDatabase(tmp_path)
     table = db.create_table()
     counts = db.create_view("counts", table)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.beside import SetSteps
-from headrace.runtime.cancelling import StatementLock
-from headrace.runtime.pump import Pump
-from headrace.runtime.settings import RuntimeSettings
+from headrace.execution.runtime.beside import SetSteps
+from headrace.execution.runtime.cancelling import StatementLock
+from headrace.execution.runtime.pump import Pump
+from headrace.execution.runtime.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings(small_rows=10, gather_ms=100)
 

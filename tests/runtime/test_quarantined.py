@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace.catalog import View
 from headrace.errors import HeadraceError
-from headrace.runtime.fill import Fill
+from headrace.execution.runtime.fill import Fill
+from headrace.planning.catalog import View
 from length import choose
 from runtime.crashing import Crash, Faults, counted, table_after
 from runtime.pure import QUERIES, Change, PureDatabase

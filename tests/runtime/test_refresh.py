@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import LIVE
-from headrace.runtime import refresh
-from headrace.runtime.fill import Fill
-from headrace.runtime.published import STOPPED
-from headrace.runtime.refresh import ViewRefresh
-from headrace.runtime.refreshing import Refreshes
+from headrace.execution.runtime import refresh
+from headrace.execution.runtime.fill import Fill
+from headrace.execution.runtime.published import STOPPED
+from headrace.execution.runtime.refresh import ViewRefresh
+from headrace.execution.runtime.refreshing import Refreshes
+from headrace.planning.catalog import RefreshKind, RefreshPolicy
+from headrace.storage.ledger import LIVE
 from headrace.types import rows_of
 from runtime.pure import PureDatabase
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.catalog import View
+    from headrace.planning.catalog import View
 
 MANUAL = RefreshPolicy(RefreshKind.MANUAL)
 HOUR = 3600

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.catalog import RefreshKind, RefreshPolicy
-from headrace.ledger import Dirty
+from headrace.planning.catalog import RefreshKind, RefreshPolicy
+from headrace.storage.ledger import Dirty
 from runtime.crashing import REPLAY_STAGES, Crash, Faults, counted
 from runtime.pure import Outside, PureDatabase
 

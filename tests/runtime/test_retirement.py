@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, TimestampType
 
-from headrace.catalog import Declaration, Stream
-from headrace.ledger import EpochCommit, NewObject
-from headrace.log import Append, EmbeddedLog, bounds_of, merged_bounds
-from headrace.runtime.shares import whole_log
+from headrace.execution.runtime.step import whole_log
+from headrace.planning.catalog import Declaration, Stream
+from headrace.storage.ledger import EpochCommit, NewObject
+from headrace.storage.log import Append, EmbeddedLog, bounds_of, merged_bounds
 from headrace.types import Column, Schema
 from runtime.pure import PureDatabase
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from headrace.runtime.published import Published
+    from headrace.execution.runtime.published import Published
 
 DAY = 86_400_000_000
 TODAY = 100

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from headrace.runtime.spent import Activity, Spending, Spent, measured
+from headrace.execution.runtime.spent import Activity, Spending, Spent, measured
 
 
 def test_an_activity_within_another_counts_for_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:

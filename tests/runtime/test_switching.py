@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.ledger.log_merges import Landed
-from headrace.runtime.beside import SetSteps
-from headrace.runtime.pump import Pump
-from headrace.runtime.switching import QuickSwitching
+from headrace.execution.runtime.beside import SetSteps
+from headrace.execution.runtime.pump import Pump, QuickSwitching
+from headrace.storage.ledger.log_merges import Landed
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +74,7 @@ class Idle:
 def test_a_pump_that_makes_epochs_has_threads_take_turns_quickly(monkeypatch) -> None:
     sys.setswitchinterval(0.005)
     loop = Idle()
-    monkeypatch.setattr("headrace.runtime.pump.Refreshes", lambda _loop: loop)
+    monkeypatch.setattr("headrace.execution.runtime.pump.Refreshes", lambda _loop: loop)
     logs = SimpleNamespace(begin=loop.run)
     pump = Pump(loop, SimpleNamespace(run=loop.run, retirement=loop, logs=logs))
     pump.start()
@@ -101,7 +100,7 @@ class Waiting(threading.Event):
 
 def test_no_thread_of_an_idle_pump_wakes_by_itself(monkeypatch) -> None:
     loop = Idle()
-    monkeypatch.setattr("headrace.runtime.pump.Refreshes", lambda _loop: loop)
+    monkeypatch.setattr("headrace.execution.runtime.pump.Refreshes", lambda _loop: loop)
     pump = Pump(
         loop, SimpleNamespace(run=loop.run, retirement=loop, logs=SimpleNamespace(begin=loop.run))
     )

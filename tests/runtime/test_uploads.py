@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.inspection.files import FileChecks
-from headrace.inspection.findings import State
-from headrace.log.segments import forget_segments
-from headrace.objects import ObjectStore, StoreAddress, bundles
-from headrace.objects.bundles import bundle_of, object_of
-from headrace.runtime import uploads
-from headrace.spine import forget_runs, mounts
+from headrace.execution.runtime import uploads
+from headrace.files import ObjectStore, StoreAddress, bundles, mounts
+from headrace.files.bundles import bundle_of, object_of
+from headrace.lifecycle.copies.inspecting import FileChecks, State
+from headrace.storage.log.segments import forget_segments
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.runtime.uploads import Uploads
+    from headrace.execution.runtime.uploads import Uploads
 
 FOLDERS = ("runs", "log")
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.ledger import OffsetRange
-from headrace.runtime.ports import MoreRowsError
-from headrace.runtime.settings import RuntimeSettings
-from headrace.runtime.stages import Poll
-from headrace.runtime.step import Clock
-from headrace.runtime.width import Width, Widths
+from headrace.execution.runtime.attempt import Width, Widths
+from headrace.execution.runtime.ports import MoreRowsError
+from headrace.execution.runtime.settings import RuntimeSettings
+from headrace.execution.runtime.stages import Poll
+from headrace.execution.runtime.step import Clock
+from headrace.storage.ledger import OffsetRange
 from headrace.types import Epoch, Offset
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.catalog import Table
+    from headrace.planning.catalog import Table
     from headrace.types import RelationId
 
 

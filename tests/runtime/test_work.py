@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.runtime.step import Report
-from headrace.runtime.work import FanOut, OperatorWork, Work, work_in_epoch
+from headrace.execution.runtime.spent import FanOut, OperatorWork, Work, work_in_epoch
+from headrace.execution.runtime.step import Report
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:

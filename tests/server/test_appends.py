@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from headrace.server.limits import Limits
+from headrace.interfaces.server.limits import Limits
 from served import served
 
 if TYPE_CHECKING:

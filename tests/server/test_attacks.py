@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.server.limits import Limits
+from headrace.interfaces.server.limits import Limits
 from served import Client, served
 from sessions import PARTITIONS
 

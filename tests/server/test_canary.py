@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.connectors.every import SYSTEMS
-from headrace.connectors.options import SecretName, _types
 from headrace.errors import HeadraceError
-from headrace.server.routes import ROUTES
-from headrace.sql import Listing
+from headrace.interfaces.server.routes import ROUTES
+from headrace.io.connectors.every import SYSTEMS
+from headrace.io.connectors.options import SecretName, _types
+from headrace.planning.sql import Listing
 from served import Client, served
 from sessions import PARTITIONS
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 
-from headrace.server.pages import CONSOLE
+from headrace.interfaces.server.pages import CONSOLE
 
 VENDOR = CONSOLE / "vendor"
 NOTES = {"vendored.json", "LICENSES.txt", "codemirror.entry.js"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.server.pages import CONSOLE
+from headrace.interfaces.server.pages import CONSOLE
 
 TESTS = Path(__file__).parent / "console"
 

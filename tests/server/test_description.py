@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace.cli.command import headrace
-from headrace.server.routes import ROUTES
+from headrace.interfaces.server.routes import ROUTES
+from headrace.tools.cli.command import headrace
 from served import Events
 
 if TYPE_CHECKING:

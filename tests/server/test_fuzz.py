@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.server.limits import Limits
-from headrace.server.protocol import BoundedProtocol
+from headrace.interfaces.server.limits import Limits
+from headrace.interfaces.server.listener import BoundedProtocol
 from served import Client, Served, served
 from sessions import PARTITIONS
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.address import ListenAddress, Transport
+from headrace.interfaces.server.address import ListenAddress, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

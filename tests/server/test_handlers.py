@@ -6,13 +6,13 @@ from dataclasses import fields
 
 import pytest
 
-from headrace.server.active import Active
-from headrace.server.metrics import Metrics
-from headrace.server.routes import COMPOSED, ROUTES
-from headrace.server.schemas import SCHEMAS
-from headrace.server.service import Service
-from headrace.server.status import Status
-from headrace.session.parts import DatabaseParts
+from headrace.interfaces.server.active import Active
+from headrace.interfaces.server.metrics import Metrics
+from headrace.interfaces.server.openapi import SCHEMAS
+from headrace.interfaces.server.routes import COMPOSED, ROUTES
+from headrace.interfaces.server.service import Service
+from headrace.interfaces.server.status import Status
+from headrace.interfaces.session.parts import DatabaseParts
 
 MOST_FIELDS = 6
 

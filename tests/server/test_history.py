@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.history import RUNGS, StatusHistory, StatusSample, of_relation, rung, totals
+from headrace.interfaces.server.history import (
+    RUNGS,
+    StatusHistory,
+    StatusSample,
+    of_relation,
+    rung,
+    totals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.ledger import StatusSpan
+    from headrace.storage.ledger import StatusSpan
 
 START = 1_800_000_000.0  # begins spans of each length
 IDLE = StatusSample(START, 7, START, 0, 0, None, 0.0, 0, 0.0, 1, 2, {"v": (0, 0.0)}, {"s": 9}, {"s": 0.0})  # fmt: skip

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.server.failures import shown
-from headrace.server.logs import JsonLines, RequestLog, request_id
+from headrace.interfaces.server.logs import JsonLines, RequestLog, request_id
+from headrace.interfaces.server.requests import shown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.ledger import Dirty, DirtyState, RepairPath, Slice
-from headrace.runtime.published import Published
-from headrace.server.limits import Limits
-from headrace.serving import Contents
+from headrace.execution.runtime.published import Published
+from headrace.execution.serving import Contents
+from headrace.interfaces.server.limits import Limits
+from headrace.storage.ledger import Dirty, DirtyState, RepairPath, Slice
 from length import each
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.remote.rows import read, written
+from headrace.interfaces.remote.subscription import read, written
 
 if TYPE_CHECKING:
     from served import Answer, Client, Served

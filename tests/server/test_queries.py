@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.processes.child import Child
-from headrace.processes.messages import AskRows
-from headrace.processes.queries import QueryProcesses, QuerySettings
-from headrace.runtime.step import RowsShare
+from headrace.execution.runtime.step import RowsShare
+from headrace.interfaces.processes.messages import AskRows, Child
+from headrace.interfaces.processes.queries import QueryProcesses, QuerySettings
 from served import Answer, Client, Events, Served, served
 from sessions import PARTITIONS
 

@@ -16,8 +16,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headrace
-from headrace.server.proxy import LocalServer, Proxy
-from headrace.sql import Role
+from headrace.interfaces.server.proxy import LocalServer, Proxy
+from headrace.planning.sql import Role
 from served import Client, Events, Served, served
 from sessions import PARTITIONS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headrace.server.readers import Readers
+    from headrace.interfaces.server.readers import Readers
 
 PASSED_ON: list[str] = []
 """The operations that the process of epochs was asked for."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.cli.command import main
-from headrace.directories.paths import LEDGER
-from headrace.ledger import PostgresAddress
-from headrace.server.address import ListenAddress, Transport
-from headrace.server.proxy import RemoteServer
-from headrace.server.remote_reader import RemoteReader
-from headrace.settings import Settings
+from headrace.files.directories import LEDGER
+from headrace.interfaces.server.address import ListenAddress, Transport
+from headrace.interfaces.server.proxy import RemoteServer
+from headrace.interfaces.server.remote_reader import RemoteReader
+from headrace.interfaces.settings import Settings
+from headrace.storage.ledger import PostgresAddress
+from headrace.tools.cli.command import main
 from served import Client, served
 from servers.s3 import served_bucket
 from waiting import until

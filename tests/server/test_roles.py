@@ -11,9 +11,9 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headrace
-from headrace.catalog import View
-from headrace.server.entrance import Least
-from headrace.server.routes import ROUTES
+from headrace.interfaces.server.entrance import Least
+from headrace.interfaces.server.routes import ROUTES
+from headrace.planning.catalog import View
 from served import Client, Events, Served, served
 from server.browser import ENTER, browser
 from sessions import PARTITIONS
@@ -88,7 +88,7 @@ EXPECTED: Mapping[Least, frozenset[str]] = {
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_has_a_least_role(
-    place: tuple[Served, dict[str, Client]], route: headrace.server.routes.Route
+    place: tuple[Served, dict[str, Client]], route: headrace.interfaces.server.routes.Route
 ):
     running, who = place
     path = re.sub(r"{\w+(:path)?}", "none", route.path.replace("{name}", "gold.notes"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.limits import Limits
-from headrace.server.running import Runner
+from headrace.interfaces.server.limits import Limits
+from headrace.interfaces.server.running import Runner
 
 
 async def connected() -> dict[str, str]:

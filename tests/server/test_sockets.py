@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from headrace.server.sockets import messages
+from headrace.interfaces.server.events import messages
 from served import Event, Replica
 
 if TYPE_CHECKING:

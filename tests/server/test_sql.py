@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.limits import Limits
+from headrace.interfaces.server.limits import Limits
 from served import Client, Served, served
 
 LONG = "SELECT sum(slowly(x)) AS s FROM n"

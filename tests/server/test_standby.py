@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from headrace.cli import serve
 from headrace.errors import Code, HeadraceError
-from headrace.server.address import ListenAddress, Transport
-from headrace.server.standby import StandbyServer
+from headrace.interfaces.server.address import ListenAddress, Transport
+from headrace.interfaces.server.standby import StandbyServer
+from headrace.tools.cli import serve
 
 
 def asked(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], object]:

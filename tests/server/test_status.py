@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from headrace.parts.access import OWNER
-from headrace.server.pages import Pages, media_type
+from headrace.interfaces.server.pages import Pages, media_type
+from headrace.lifecycle.states.access import OWNER
 from served import Events, served
 from waiting import until
 

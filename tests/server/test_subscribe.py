@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.server import events as encoding
-from headrace.server.limits import Limits
+from headrace.interfaces.server import events as encoding
+from headrace.interfaces.server.limits import Limits
 from length import choose
 from served import Events, Replica, served
 

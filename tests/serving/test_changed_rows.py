@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.catalog import key_of
+from headrace.algebra.spine import PackWriter, Spine, partition_of
 from headrace.errors import HeadraceError
-from headrace.ledger import RunKind
-from headrace.runtime import compaction
-from headrace.serving import CHANGE_COLUMNS, ChangedRows
-from headrace.spine import PackWriter, Spine, partition_of
+from headrace.execution.runtime import compaction
+from headrace.execution.serving import CHANGE_COLUMNS, ChangedRows
+from headrace.planning.catalog import key_of
+from headrace.storage.ledger import RunKind
 from headrace.types import Epoch, rows_of
 from length import choose
 from runtime.pure import PureDatabase
@@ -27,7 +27,7 @@ from serving.played import STEP, played
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from headrace.spine import RunFile
+    from headrace.algebra.spine import RunFile
     from headrace.types import RelationId
 
 OPERATION, WEIGHT, EPOCH = CHANGE_COLUMNS

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.serving.json_columns import json_column, json_objects
-from headrace.serving.values import column_values, json_value
+from headrace.execution.serving.values import column_values, json_column, json_objects, json_value
 
 TYPES = {
     "boolean": (pa.bool_(), st.booleans()),

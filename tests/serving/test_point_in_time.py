@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.algebra.spine import Run, Spine
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.algebra.zset.row_hash import hashes_of
 from headrace.errors import HeadraceError
-from headrace.serving import AskedKeys, CommittedRows, Contents, DatedRows, point_in_time
-from headrace.serving.times import micros
-from headrace.spine import Run, Spine
+from headrace.execution.serving import AskedKeys, CommittedRows, Contents, DatedRows, point_in_time
+from headrace.execution.serving.values import micros
 from headrace.types import rows_of
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
-from headrace.zset.row_hash import hashes_of
 from length import choose
 from runtime.pure import PureDatabase
 from serving.played import STEP, played

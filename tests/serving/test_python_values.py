@@ -9,10 +9,16 @@ import random
 import pyarrow as pa
 import pytest
 
-from headrace.serving.json_columns import json_column
-from headrace.serving.python_values import date_text, python_rows, python_values, time_text
-from headrace.serving.text_columns import text_column
-from headrace.serving.values import column_values, json_text
+from headrace.execution.serving.values import (
+    column_values,
+    date_text,
+    json_column,
+    json_text,
+    python_rows,
+    python_values,
+    text_column,
+    time_text,
+)
 
 FAR = 2_932_897
 """10000-01-01, in days since 1970."""

@@ -6,11 +6,11 @@ from dataclasses import fields
 
 import pytest
 
-from headrace.session.injection import Injector
-from headrace.session.parts import DatabaseParts
-from headrace.session.properties import Properties
-from headrace.session.table import COMPOSED, TABLE
-from headrace.sql import Statement
+from headrace.interfaces.session.client import Injector
+from headrace.interfaces.session.parts import DatabaseParts
+from headrace.interfaces.session.properties import Properties
+from headrace.interfaces.session.table import COMPOSED, TABLE
+from headrace.planning.sql import Statement
 
 MOST_FIELDS = 6
 

@@ -9,23 +9,24 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.algebra.spine import ChecksummedFile, pack
 from headrace.errors import HeadraceError
-from headrace.ledger import OffsetRange, commit
-from headrace.ledger.log import Logs
-from headrace.ledger.spines import Spines
-from headrace.ledger.transactions import Transactions
-from headrace.log import writer
-from headrace.log.large import LargeFile, plain_events
-from headrace.log.merging import Merged
-from headrace.runtime import log_merging
-from headrace.runtime.beside import SetSteps
-from headrace.runtime.compaction import Compaction
-from headrace.runtime.connected import Parting
-from headrace.runtime.deliveries import Delivery
-from headrace.runtime.epoch import EpochLoop
-from headrace.runtime.log_merging import LogMerging
-from headrace.runtime.published import Publisher
-from headrace.spine import ChecksummedFile, mounts, pack
+from headrace.execution.runtime import log_merging
+from headrace.execution.runtime.beside import SetSteps
+from headrace.execution.runtime.compaction import Compaction
+from headrace.execution.runtime.connected import Parting
+from headrace.execution.runtime.deliveries import Delivery
+from headrace.execution.runtime.epoch import EpochLoop
+from headrace.execution.runtime.log_merging import LogMerging
+from headrace.execution.runtime.published import Publisher
+from headrace.files import mounts
+from headrace.storage.ledger import OffsetRange, commit
+from headrace.storage.ledger.log import Logs
+from headrace.storage.ledger.spines import Spines
+from headrace.storage.ledger.transactions import Transactions
+from headrace.storage.log import appender
+from headrace.storage.log.large import LargeFile, plain_events
+from headrace.storage.log.merging import Merged
 from simulation.histories import History, Step
 from simulation.points import (
     COMMIT,
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pytest
 
-    from headrace.ledger import Segment
-    from headrace.ledger.store import UnacknowledgedError
+    from headrace.storage.ledger import Segment
+    from headrace.storage.ledger.store import UnacknowledgedError
     from headrace.types import ArrangementId, Epoch
 
 
@@ -306,7 +307,7 @@ DEFECTS: Final = (
     ),
     Defect(
         "a segment is named that is not synced",
-        _without(writer, "fdatasync"),
+        _without(appender, "fdatasync"),
         _history("disk", _with(_WRITE, "after commit", LOSES_MACHINE), _EPOCH),
     ),
     Defect(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.spine import mounts
+from headrace.files import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

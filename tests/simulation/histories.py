@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import OutdatedEpochError
+from headrace.storage.ledger import OutdatedEpochError
 from runtime.crashing import Crash
 from simulation.points import (
     BEGIN,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine import mounts
+from headrace.files import mounts
 from simulation.points import BEGIN, COMMIT
 from simulation.world import BUNDLES, TAIL
 

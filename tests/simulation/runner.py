@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import xxhash
 
-from headrace.catalog import View
-from headrace.log import EmbeddedLog
-from headrace.runtime.ports import LEAF, Stepped
-from headrace.runtime.step import Report, RowsShare, Step
-from headrace.spine import HIGHEST, LOWEST, PackWriter, ranges, sync_directory
-from headrace.spine.open_runs import open_all
+from headrace.algebra.spine import HIGHEST, LOWEST, PackWriter, ranges, sync_directory
+from headrace.algebra.spine.open_runs import open_all
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.execution.runtime.ports import LEAF, Stepped
+from headrace.execution.runtime.step import Report, RowsShare, Step
+from headrace.planning.catalog import View
+from headrace.storage.log import EmbeddedLog
 from headrace.types import ArrangementId, BuildId, RelationId, rows_of
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from runtime.pure import BIGINT, COUNTS, GROUPS, QUERIES, ROW, TABLE, Made, PureRunner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from headrace.spine import RunFile
+    from headrace.algebra.spine import RunFile
 
 Rows = Counter[tuple[int, ...]]
 """Rows with their weights, each the values of the identity columns of a layout."""

@@ -1,7 +1,7 @@
 """The server of a simulated ledger: SQLite, seen by each process as PostgreSQL is.
 
 It outlives processes, may go away, and may lose the acknowledgement of a commit. So each write has
-its number (``ledger/transactions.py``), as in PostgreSQL.
+its number (``storage/ledger/transactions.py``), as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from headrace.ledger import Fence, Ledger, schema
-from headrace.ledger.availability import Availability
-from headrace.ledger.driver_statement import DriverStatement
-from headrace.ledger.ledger import _head
-from headrace.ledger.modes import Mode
-from headrace.ledger.sqlite import SqliteFile
-from headrace.ledger.store import Store
-from headrace.ledger.transactions import Transactions
-from headrace.ledger.writers import LockedFence
+from headrace.storage.ledger import Fence, Ledger, schema
+from headrace.storage.ledger.driver_statement import DriverStatement
+from headrace.storage.ledger.ledger import _head
+from headrace.storage.ledger.modes import Availability, Mode
+from headrace.storage.ledger.sqlite import SqliteFile
+from headrace.storage.ledger.store import Store
+from headrace.storage.ledger.transactions import Transactions
+from headrace.storage.ledger.writers import LockedFence
 from simulation.points import (
     BEGIN,
     COMMIT,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from headrace.ledger.writers import LedgerWriter
+    from headrace.storage.ledger.writers import LedgerWriter
     from simulation.points import Life, Points
 
 _SERVER: Final = "ledger"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.objects import StoreAddress
-from headrace.objects.bundles import bundle_of_object, members
-from headrace.objects.store import Requests
+from headrace.files import StoreAddress
+from headrace.files.bundles import bundle_of_object, members
+from headrace.files.store import Requests
 from simulation.points import (
     CRASHES,
     CRASHES_AFTERWARDS,

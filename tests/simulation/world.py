@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headrace.catalog import RefreshKind, RefreshPolicy, Sink, Stream, Table, View
+from headrace.algebra.spine import forget_runs
 from headrace.errors import Code, HeadraceError
-from headrace.log import EmbeddedLog, Extent, InLedger, LogShare
-from headrace.log.segments import forget_segments
-from headrace.objects.bundles import bundle_of, object_of
-from headrace.runtime import log_merging
-from headrace.runtime.beside import SetSteps
-from headrace.runtime.shares import events_in
-from headrace.spine import forget_runs, mounts
+from headrace.execution.runtime import log_merging
+from headrace.execution.runtime.beside import SetSteps
+from headrace.execution.runtime.step import events_in
+from headrace.files import mounts
+from headrace.files.bundles import bundle_of, object_of
+from headrace.planning.catalog import RefreshKind, RefreshPolicy, Sink, Stream, Table, View
+from headrace.storage.log import EmbeddedLog, Extent, InLedger, LogShare
+from headrace.storage.log.segments import forget_segments
 from headrace.types import Epoch, Offset, rows_of
 from runtime.crashing import Crash, counted, table_after
 from runtime.pure import QUERIES, ROW, Outside, PureDatabase, PureRunner
@@ -45,13 +46,13 @@ from simulation.store import Client, Objects
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from headrace.ledger import RunRecord
-    from headrace.runtime.deliveries import Delivery
-    from headrace.runtime.fill import Fill
+    from headrace.execution.runtime.deliveries import Delivery
+    from headrace.execution.runtime.fill import Fill
+    from headrace.storage.ledger import RunRecord
     from headrace.types import ArrangementId, RelationId
     from runtime.pure import Change, EventChange
 
-merge: Final = importlib.import_module("headrace.spine.merge")
+merge: Final = importlib.import_module("headrace.algebra.spine.merge")
 """The module: the package has a function of this name."""
 FOLDERS: Final = ("runs", "log")
 DISK: Final = "disk"

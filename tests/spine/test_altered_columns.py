@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headrace.algebra.spine import Spine, forget_runs, merge, open_run, run, write_parts, write_run
+from headrace.algebra.spine.columns import flat
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.algebra.zset.row_hash import hashes_of
 from headrace.errors import Code, HeadraceError
-from headrace.spine import Spine, forget_runs, merge, open_run, run, write_parts, write_run
-from headrace.spine.columns import flat
 from headrace.types.earlier import EARLIER, encoded
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
-from headrace.zset.row_hash import hashes_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.algebra.spine import Spine, check_run, forget_runs, read_to_check, write_run
+from headrace.algebra.spine.open_runs import LEAST_BYTES, Register
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.errors import Code, HeadraceError
-from headrace.spine import Spine, check_run, forget_runs, read_to_check, write_run
-from headrace.spine.checked import LEAST_BYTES, Register
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 LAYOUT = Layout(("k",), pa.schema([("k", pa.int64())]), pa.schema([pa.field(WEIGHT, pa.int64())]))
 
@@ -44,8 +44,8 @@ def test_what_this_machine_wrote_is_not_read_whole_by_a_new_process(tmp_path, wr
     assert looked_up(tmp_path, written) == 0
     script = (
         "import sys, json; from pathlib import Path\n"
-        "from headrace.spine import RunFile, open_run, read_to_check\n"
-        "from headrace.zset import Layout\n"
+        "from headrace.algebra.spine import RunFile, open_run, read_to_check\n"
+        "from headrace.algebra.zset import Layout\n"
         "file, layout = map(json.loads, sys.argv[2:])\n"
         "open_run(Path(sys.argv[1]), RunFile.of_json(file), Layout.of_json(layout))\n"
         "print(read_to_check())\n"

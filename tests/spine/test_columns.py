@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.spine import Run, Spine, flat
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.algebra.spine import Run, Spine, flat
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
-    from headrace.spine import Flat
+    from headrace.algebra.spine import Flat
 
 COLUMNS = pa.schema([("k", pa.int64()), ("x", pa.int64())])
 LAYOUT = Layout(("k",), COLUMNS, pa.schema([(WEIGHT, pa.int64())]))
@@ -48,7 +48,7 @@ def counted(found: Flat) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize("small", [0, 4, 1000])
 @pytest.mark.parametrize("collide", [1, 7])
 def test_the_columns_are_the_sum(monkeypatch: pytest.MonkeyPatch, small: int, collide: int):
-    monkeypatch.setattr("headrace.spine.columns._SMALL", small)
+    monkeypatch.setattr("headrace.algebra.spine.columns._SMALL", small)
     rng = np.random.default_rng(small + collide)
     for _ in range(20):
         rows: Counter[tuple[int, int]] = Counter()
@@ -69,7 +69,7 @@ def test_the_columns_are_the_sum(monkeypatch: pytest.MonkeyPatch, small: int, co
 
 
 def test_rows_of_one_run_are_not_copied(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.spine.columns._SMALL", 0)
+    monkeypatch.setattr("headrace.algebra.spine.columns._SMALL", 0)
     first, second = run([(k, k, 1) for k in range(100)]), run([(k, k, 1) for k in range(200, 250)])
     found = flat(Spine(LAYOUT, (second, first)))
     assert found is not None
@@ -78,8 +78,8 @@ def test_rows_of_one_run_are_not_copied(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_too_many_rows_to_add_up_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.spine.columns.MOST_BESIDE", 10)
-    monkeypatch.setattr("headrace.spine.columns._SMALL", 0)
+    monkeypatch.setattr("headrace.algebra.spine.columns.MOST_BESIDE", 10)
+    monkeypatch.setattr("headrace.algebra.spine.columns._SMALL", 0)
     first, second = run([(k, k, 1) for k in range(100)]), run([(k, k, -1) for k in range(50)])
     assert flat(Spine(LAYOUT, (first, second))) is None
     assert flat(Spine(LAYOUT, (first,), low=3)) is None

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.spine import HIGHEST, LOWEST, Spine, write_run
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.errors import HeadraceError
-from headrace.spine import HIGHEST, LOWEST, Spine, write_run
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from reference import hash_of, is_consolidated, numbers, table_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import RunFile, Spine, at_rest, difference, due, merge, ranges, write_run
-from headrace.zset import WEIGHT, Layout
+from headrace.algebra.spine import (
+    RunFile,
+    Spine,
+    at_rest,
+    difference,
+    due,
+    merge,
+    ranges,
+    write_run,
+)
+from headrace.algebra.zset import WEIGHT, Layout
 from text_tables import zset
 
 if TYPE_CHECKING:
@@ -101,7 +110,7 @@ def test_a_merge_of_nothing_is_nothing(tmp_path: Path) -> None:
 def test_a_merge_holds_only_some_rows_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("headrace.spine.merge"), "MERGE_ROWS", 10)
+    monkeypatch.setattr(import_module("headrace.algebra.spine.merge"), "MERGE_ROWS", 10)
     parts = [
         zset(USERS, "weight | user \n" + "\n".join(f"+1 | user{i}" for i in range(n, n + 60)))
         for n in (0, 30)

@@ -7,21 +7,20 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from headrace.errors import Code, HeadraceError
-from headrace.log import SegmentWriter, open_segment
-from headrace.log.segments import forget_segments
-from headrace.objects import ObjectStore, StoreAddress
-from headrace.spine import (
+from headrace.algebra.spine import (
     PackWriter,
     check_run,
     delete_packs,
     forget_runs,
-    mounts,
     open_run,
     remove_packs,
     remove_packs_of,
 )
-from headrace.zset import WEIGHT, Layout
+from headrace.algebra.zset import WEIGHT, Layout
+from headrace.errors import Code, HeadraceError
+from headrace.files import ObjectStore, StoreAddress, mounts
+from headrace.storage.log import SegmentWriter, open_segment
+from headrace.storage.log.segments import forget_segments
 from text_tables import zset
 
 LAYOUT = Layout(("user",), pa.schema([("user", pa.string())]), pa.schema([(WEIGHT, pa.int64())]))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.spine import Rank, Run, Spine, merge, near_rows, pack, write_run
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.errors import HeadraceError
-from headrace.spine import Rank, Run, Spine, merge, narrowing, pack, write_run
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import compare, exact, hash_of, numbers, table_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ ranks = st.sampled_from(list(Rank))
 def small_steps() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pack, "BATCH_ROWS", 3)
-        patch.setattr("headrace.spine.spine.FIRST_READ", 2)
+        patch.setattr("headrace.algebra.spine.spine.FIRST_READ", 2)
         yield
 
 
@@ -209,7 +209,7 @@ def test_a_row_is_found_by_searching_its_block(
         for entry in asked
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(narrowing, "NARROW", 1)
+        patch.setattr(near_rows, "NARROW", 1)
         assert spine.weights_of(rows).tolist() == expected_weights
 
 

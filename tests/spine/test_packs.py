@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import Code, HeadraceError
-from headrace.spine import (
+from headrace.algebra.spine import (
     PackWriter,
     RunFile,
     Spine,
@@ -26,8 +25,9 @@ from headrace.spine import (
     remove_packs_of,
     unchecked_bytes,
 )
-from headrace.spine.checked import LEAST_BYTES
-from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.algebra.spine.open_runs import LEAST_BYTES
+from headrace.algebra.zset import WEIGHT, Layout, ZSet
+from headrace.errors import Code, HeadraceError
 from text_tables import zset
 
 if TYPE_CHECKING:

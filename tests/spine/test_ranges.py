@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import HIGHEST, LOWEST, partition_of, ranges
+from headrace.algebra.spine import HIGHEST, LOWEST, partition_of, ranges
 from reference import numbers
 
 hashes = st.one_of(st.integers(LOWEST, HIGHEST), st.sampled_from([LOWEST, -1, 0, 1, HIGHEST]))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import Run
-from headrace.spine.run import matches_of_runs, take_of
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.algebra.spine import Run
+from headrace.algebra.spine.run import matches_of_runs, take_of
+from headrace.algebra.zset import HASH, WEIGHT, Layout
 from reference import numbers
 
 LAYOUT = Layout(("k",), pa.schema([("k", pa.string())]), pa.schema([(WEIGHT, pa.int64())]))
@@ -85,8 +85,8 @@ def test_rows_of_several_runs_are_taken_one_run_after_the_other(
         for run in several
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.spine.run._COPIED", small)
-        patch.setattr("headrace.spine.run._MANY", 0)
+        patch.setattr("headrace.algebra.spine.run._COPIED", small)
+        patch.setattr("headrace.algebra.spine.run._MANY", 0)
         found = take_of(LAYOUT, several, taken)
     expected = [run.take(rows).to_pylist() for run, rows in zip(several, taken, strict=True)]
     assert found.to_pylist() == [row for rows in expected for row in rows]

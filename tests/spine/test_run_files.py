@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from headrace.errors import Code, HeadraceError
-from headrace.spine import (
+from headrace.algebra.spine import (
     PackWriter,
     RunFile,
     forget_runs,
@@ -21,7 +20,8 @@ from headrace.spine import (
     write_parts,
     write_run,
 )
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.errors import Code, HeadraceError
 from reference import bag
 from text_tables import zset
 

@@ -11,8 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import HIGHEST, LOWEST, Run, Spine, merge, pack, ranges, write_parts, write_run
-from headrace.zset import WEIGHT, Layout, Restriction, Test, ZSet
+from headrace.algebra.spine import (
+    HIGHEST,
+    LOWEST,
+    Run,
+    Spine,
+    merge,
+    pack,
+    ranges,
+    write_parts,
+    write_run,
+)
+from headrace.algebra.zset import WEIGHT, Layout, Restriction, Test, ZSet
 from length import choose
 from reference import Bag, bag, hash_of, is_consolidated, numbers, plus, table_of
 from text_tables import assert_rows, zset

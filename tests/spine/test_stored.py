@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import Run, Spine, forget_runs, open_run, pack, write_parts, write_run
-from headrace.spine import stored as stored_batches
-from headrace.spine.stored import StoredBatch, stored
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, Restriction, Test, ZSet
+from headrace.algebra.spine import Run, Spine, forget_runs, open_run, pack, write_parts, write_run
+from headrace.algebra.spine import stored as stored_batches
+from headrace.algebra.spine.stored import StoredBatch, stored
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy, Restriction, Test, ZSet
 from reference import hash_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import Rank, Run, Spine, due_rows
-from headrace.spine.blocks import in_blocks_of_runs
-from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
+from headrace.algebra.spine import Rank, Run, Spine, due_rows
+from headrace.algebra.spine.pack import in_blocks_of_runs
+from headrace.algebra.zset import WEIGHT, Layout, OrderBy, ZSet
 from reference import exact, is_consolidated, table_of
 
 COLUMNS = pa.schema(
@@ -77,7 +77,7 @@ def test_runs_that_are_searched_together_are_added_as_well(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("_SEVERAL", 0), ("_TOGETHER", 1), ("_SMALL", 5)):
-            patch.setattr(f"headrace.spine.run.{name}", value)
+            patch.setattr(f"headrace.algebra.spine.run.{name}", value)
         _look_up(layout, epochs, asked, bits, 9)
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from headrace.errors import Span
-from headrace.sql import Fragment, Name, Option, parse
+from headrace.planning.sql import Fragment, Name, Option, parse
 
 
 def one(text: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sql import (
+from headrace.planning.sql import (
     CreateMaterializedView,
     CreateStream,
     CreateTable,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.sql import parse
-from headrace.sql.bounds import DEEPEST, HIGHEST, MOST_WORDS
+from headrace.planning.sql import parse
+from headrace.planning.sql.cursor import DEEPEST, HIGHEST, MOST_WORDS
 
 
 def nested(before: str, inner: str, after: str, times: int) -> str:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sql import CreateStream
-from headrace.sql.column_types import ALIASES
+from headrace.planning.sql import CreateStream
+from headrace.planning.sql.column_types import ALIASES
 from sql.statement_text import one
 
 

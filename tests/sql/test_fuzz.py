@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql import KEYWORDS, parse, split
-from headrace.sql.lexer import tokens
-from headrace.sql.refusals import FIRST_WORDS
+from headrace.planning.sql import KEYWORDS, parse, split
+from headrace.planning.sql.lexer import tokens
+from headrace.planning.sql.refusals import FIRST_WORDS
 from length import choose, each
 from sql.test_statements import STATEMENTS
 

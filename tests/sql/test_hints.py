@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.sql import STATEMENTS, parse
-from headrace.sql.refusals import REFUSALS
+from headrace.planning.sql import STATEMENTS, parse
+from headrace.planning.sql.refusals import REFUSALS
 
 if TYPE_CHECKING:
     from headrace import Database

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql import quote, split
-from headrace.sql.lexer import TokenKind, identifier_value, string_value, tokens
+from headrace.planning.sql import quote, split
+from headrace.planning.sql.lexer import TokenKind, identifier_value, string_value, tokens
 
 
 def kinds(text: str) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import tokens
-from headrace.sql.parameters import bind, literal_text
+from headrace.planning.sql.lexer import tokens
+from headrace.planning.sql.parameters import bind, literal_text
 
 
 def words(text: str) -> list[str]:

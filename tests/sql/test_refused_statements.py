@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql import KEYWORDS, STATEMENTS, parse
-from headrace.sql.keywords import WORDS
-from headrace.sql.refusals import REFUSALS, Refusal
+from headrace.planning.sql import KEYWORDS, STATEMENTS, parse
+from headrace.planning.sql.lexer import WORDS
+from headrace.planning.sql.refusals import REFUSALS, Refusal
 from length import each
 
 BLOCKS = [

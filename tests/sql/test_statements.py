@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.sql import CreateStream, CreateTable, Query, parse, parse_statement, split
+from headrace.planning.sql import CreateStream, CreateTable, Query, parse, parse_statement, split
 from sql.statement_text import one, plain, spans
 
 STATEMENTS: list[tuple[str, dict[str, Any]]] = [

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
+from headrace.tools.cli.command import main
 from openlineage_specification import require_valid
 
 pytestmark = pytest.mark.spark

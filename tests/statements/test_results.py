@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.statements.results import Result, Subscription, all_of, last_of
+from headrace.interfaces.statements.results import Result, Subscription, all_of, last_of
 from headrace.types import Epoch
 
 LARGE = 2**53 + 1

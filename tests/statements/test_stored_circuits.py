@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 import headrace
-from headrace.catalog import View
-from headrace.catalyst.editions import Edition
-from headrace.circuit.digest import FORMAT
 from headrace.errors import Code, HeadraceError
+from headrace.planning.catalog import View
+from headrace.planning.catalyst.select import Edition
+from headrace.planning.circuit.digest import FORMAT
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,9 @@ def test_a_view_of_another_digest_stops_alone_when_it_is_first_planned(
         db.sql("CREATE TABLE t (k INT)")
         db.sql("CREATE MATERIALIZED VIEW whole AS SELECT k FROM t")
         with monkeypatch.context() as patch:
-            patch.setattr("headrace.statements.defining.views.digest", lambda _circuit: stored)
+            patch.setattr(
+                "headrace.interfaces.statements.defining.views.digest", lambda _circuit: stored
+            )
             db.sql("CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM t GROUP BY k")
         db.sql("CREATE MATERIALIZED VIEW over AS SELECT sum(n) AS n FROM v")
         db.sql("INSERT INTO t VALUES (1), (1)")
@@ -65,7 +67,9 @@ def test_a_view_that_stopped_by_its_digest_runs_again_in_the_version_that_stored
         db.sql("INSERT INTO t VALUES (1), (1)")
         db.flush()
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.parts.declarations.digest", lambda _circuit: f"{FORMAT}:other")
+        patch.setattr(
+            "headrace.lifecycle.states.declarations.digest", lambda _circuit: f"{FORMAT}:other"
+        )
         with headrace.connect(tmp_path, **settings) as db:
             db.parts.planning.run()
             assert "different form" in db.sql("SHOW DIRTY").to_arrow()["detail"].to_pylist()[0]
@@ -89,7 +93,7 @@ def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_i
 
     with monkeypatch.context() as patch:
         patch.setattr(View, "to_json", of_before)
-        patch.setattr("headrace.engine.circuits.unique_columns", known_before)
+        patch.setattr("headrace.execution.engine.circuits.unique_columns", known_before)
         with headrace.connect(tmp_path, **settings) as db:
             db.sql("CREATE TABLE t (k INT PRIMARY KEY, x INT)")
             db.sql("CREATE MATERIALIZED VIEW cast_ AS SELECT CAST(k AS BIGINT) AS k, x FROM t")
@@ -133,10 +137,10 @@ def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_rep
     known = SimpleNamespace(**{each.name: each for each in Edition} | later)
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.catalyst.subqueries.is_total", lambda *_: False)
-        patch.setattr("headrace.catalyst.read.first_without_numbers", lambda _node: None)
-        patch.setattr("headrace.catalyst.read.Edition", known)
-        patch.setattr("headrace.catalyst.aggregates.Edition", known)
+        patch.setattr("headrace.planning.catalyst.subqueries.is_total", lambda *_: False)
+        patch.setattr("headrace.planning.catalyst.read.first_without_numbers", lambda _node: None)
+        patch.setattr("headrace.planning.catalyst.read.Edition", known)
+        patch.setattr("headrace.planning.catalyst.functions.Edition", known)
         with headrace.connect(tmp_path, **settings) as db:
             db.sql("CREATE STREAM s (id INT, at TIMESTAMP)")
             db.sql(f"CREATE MATERIALIZED VIEW late AS {query}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql import parse
-from headrace.statements.defining.options import check_relation_options, check_view_options
+from headrace.interfaces.statements.defining.options import (
+    check_relation_options,
+    check_view_options,
+)
+from headrace.planning.sql import parse
 
 
 @pytest.mark.parametrize(

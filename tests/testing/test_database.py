@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.cli.command import main
 from headrace.errors import HeadraceError
 from headrace.testing.database import TestDatabase
 from headrace.testing.prepared import PreparedDatabases
+from headrace.tools.cli.command import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -186,7 +186,7 @@ def prepared(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[], Prepa
 
     def make() -> PreparedDatabases:
         found = PreparedDatabases()
-        found.settings = headrace.settings.Settings.of(
+        found.settings = headrace.interfaces.settings.Settings.of(
             {"continuous": False, "partitions": 1, "cache": str(tmp_path / "cache")}
         )
         found._foreign = False  # as in a process in which nobody else has started Spark

@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.sql import CreateStream, CreateTable
-from headrace.testing.at_clock import with_clock
-from headrace.testing.clock import ControlledClock, instant_of, length_of
-from headrace.testing.definitions import definitions_of
+from headrace.planning.sql import CreateStream, CreateTable
+from headrace.testing.clock import ControlledClock, instant_of, length_of, with_clock
+from headrace.testing.database import definitions_of
 
 KAFKA = "connector = 'kafka', topic = 'o', 'properties.bootstrap.servers' = 'b:9092'"
 

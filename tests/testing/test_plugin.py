@@ -9,8 +9,8 @@ import pytest
 TEST = """
 import pytest
 from headrace.errors import Code, HeadraceError
-from headrace.formats.fitted import not_fitting
-from headrace.sql import parse
+from headrace.io.formats.fitting import not_fitting
+from headrace.planning.sql import parse
 
 @pytest.fixture
 def broken():
@@ -41,5 +41,5 @@ def test_a_refusal_is_shown_where_the_test_made_it(tmp_path: Path, full):
     assert "1 failed, 1 error" in found
     assert found.count("error[invalid]") >= 2
     assert 'parse("SELEC 1")' in found
-    assert ("headrace/sql/parser.py" in found) is full
+    assert ("headrace/planning/sql/parser.py" in found) is full
     assert full or len(found.splitlines()) < 50

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from headrace.cli.command import main
 from headrace.errors import HeadraceError
 from headrace.testing.script import (
     DIRECTIVES,
@@ -17,6 +16,7 @@ from headrace.testing.script import (
     Script,
     Write,
 )
+from headrace.tools.cli.command import main
 
 
 def read(tmp_path, text):

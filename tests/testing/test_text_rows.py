@@ -9,9 +9,7 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.errors import HeadraceError
-from headrace.testing.comparing import difference
-from headrace.testing.expected import summed
-from headrace.testing.text_rows import TextRows, array_of, shown
+from headrace.testing.comparing import TextRows, array_of, difference, shown, summed
 from headrace.types import Column, Schema
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import headrace
 import headrace.testing
-from headrace.settings import GivenSettings, Settings, setting_names
+from headrace.interfaces.settings import GivenSettings, Settings, setting_names
 
 ROOT = Path(__file__).parents[2]
 

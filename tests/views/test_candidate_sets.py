@@ -447,7 +447,7 @@ def test_what_a_statement_that_was_cut_off_has_filled_is_dropped_at_opening(
     db.sql(VIEW)
     db.sql("CREATE MATERIALIZED VIEW whole AS SELECT * FROM v")
     names = names_of(db)
-    sets = "headrace.statements.defining.candidate_sets.CandidateSets"
+    sets = "headrace.interfaces.statements.defining.candidate_sets.CandidateSets"
     monkeypatch.setattr(f"{sets}.drop", lambda _self, _name: None)  # as if cut off after the swap
     db.sql(f"ALTER MATERIALIZED VIEW v AS {MORE}")
     assert len(db.parts.reader.catalog) == len(names) + 2

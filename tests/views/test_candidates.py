@@ -7,9 +7,9 @@ import json
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.parts.definer import Definer
-from headrace.sql import parse
-from headrace.statements.defining.auto_swap import without_swap
+from headrace.interfaces.statements.defining.view_options import without_swap
+from headrace.lifecycle.definitions.definer import Definer
+from headrace.planning.sql import parse
 from histories import History
 from length import choose
 from spoiling import spoil

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalyst import planner
 from headrace.errors import Code, HeadraceError
+from headrace.planning.catalyst import planner
 
 pytestmark = pytest.mark.spark
 

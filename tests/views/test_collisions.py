@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import LongType
 
-from headrace.catalyst.transplant import Transplant
-from headrace.serving import Contents
+from headrace.execution.serving import Contents
+from headrace.planning.catalyst.transplant import Transplant
 from histories import History
 
 pytestmark = pytest.mark.spark

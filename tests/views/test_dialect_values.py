@@ -13,8 +13,8 @@ import pytest
 
 import headrace
 from bags import Model
-from headrace.dialects import spark_text
 from headrace.errors import Span
+from headrace.planning.dialects import spark_text
 from histories import History
 
 pytestmark = pytest.mark.spark

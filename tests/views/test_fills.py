@@ -85,7 +85,7 @@ def test_a_fill_in_this_process_takes_no_job_and_goes_on_as_jobs_where_rows_are_
     run.view("sums", "SELECT k, sum(v) AS v, count(DISTINCT v % 5) AS n FROM s GROUP BY k")
     run.view("joined", "SELECT s.v, u.w FROM s JOIN u ON s.k = u.k WHERE upper('x' || s.v) <> 'X7'")
     assert steps == []
-    monkeypatch.setattr("headrace.engine.engine.MOST_FILLING", 60)
+    monkeypatch.setattr("headrace.execution.engine.engine.MOST_FILLING", 60)
     run.view("many", "SELECT s.v, u.w FROM s JOIN u ON s.k = u.k AND s.v + u.w > 3")
     assert steps, "a part of 40 rows has hundreds of partners"
     assert max(steps) <= 40, "what was filled before is not filled again"
@@ -99,8 +99,8 @@ def test_a_fill_in_this_process_takes_no_job_and_goes_on_as_jobs_where_rows_are_
 
 @pytest.mark.parametrize("kind", ["STREAM", "TABLE"])
 def test_a_part_with_too_many_rows_on_their_way_is_divided(oracle, monkeypatch, kind):
-    monkeypatch.setattr("headrace.engine.engine.MOST_FILLING", 300)
-    monkeypatch.setattr("headrace.runtime.fill_parts._LEAST", 4)
+    monkeypatch.setattr("headrace.execution.engine.engine.MOST_FILLING", 300)
+    monkeypatch.setattr("headrace.execution.runtime.fill_parts._LEAST", 4)
     run = oracle(small_rows=10_000, reuse_rows=1, rows_per_change=9000)
     run.table("t", "k INT, w INT", key="k")
     if kind == "STREAM":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.lowering import programs as lowering
+from headrace.execution.engine.lowering import programs as lowering
 from histories import History
 from length import choose, thorough
 

@@ -13,8 +13,8 @@ import pytest
 
 import headrace
 from bags import bag_of
-from headrace.catalyst.collect import collect_arrow
 from headrace.errors import Code, HeadraceError
+from headrace.planning.catalyst.scala import collect_arrow
 from length import choose
 from sessions import batch_session
 

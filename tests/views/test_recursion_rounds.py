@@ -8,7 +8,7 @@ import pytest
 
 from headrace import HeadraceError
 from headrace.errors import Code
-from headrace.serving import Contents
+from headrace.execution.serving import Contents
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.fill import Fill
+from headrace.execution.runtime.fill import Fill
 from histories import History
 from length import choose, each
 

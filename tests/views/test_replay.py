@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.engine.narrow import nodes
+from headrace.execution.engine.narrow import nodes
 from length import some
 from replaying import emptied, replay, require_as_before, stored
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.database import Database
+    from headrace.interfaces.database import Database
 
 MARCH = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1_000_000)
 NOT_KEPT = "the first 2 events of stream s are no longer kept"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace
-from headrace.spine import forget_runs
+from headrace.algebra.spine import forget_runs
 from histories import History
 from length import choose, some
 

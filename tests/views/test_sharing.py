@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace.circuit import Join, own_arrangements, shared
+from headrace.planning.circuit import Join, own_arrangements, shared
 from histories import History
 from length import choose, some, thorough
 

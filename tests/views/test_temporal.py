@@ -16,7 +16,7 @@ import pytest
 import headrace
 from bags import Model, bag_of, canonical
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.timetable import clocked
+from headrace.execution.runtime.connected import clocked
 from length import choose, each, thorough
 from sessions import batch_session
 

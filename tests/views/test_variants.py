@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 import headrace
-from headrace.serving.json_columns import json_objects
+from headrace.execution.serving.values import json_objects
 from headrace.types import variant_of
 from length import choose
 

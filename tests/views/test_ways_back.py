@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.statements.checking.rebuilds import Rebuilds
+from headrace.interfaces.statements.checking.repairs import Rebuilds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.engine.narrow import nodes
+from headrace.execution.engine.narrow import nodes
 from histories import History
 from length import choose, some
 
@@ -84,7 +84,7 @@ def test_a_narrow_epoch_whose_changes_fan_out_goes_on_as_jobs(oracle, monkeypatc
     run.table("t", "id INT, g INT", key="id")
     run.view("pairs", "SELECT a.id, b.id AS other FROM t AS a JOIN t AS b ON a.g = b.g")
     run.view("counted", "SELECT id, count(*) AS n FROM pairs GROUP BY id")
-    monkeypatch.setattr("headrace.engine.engine.MOST_FLOWING", 200)
+    monkeypatch.setattr("headrace.execution.engine.engine.MOST_FLOWING", 200)
     assert nodes.MOST_FLOWING > 200
     widths = []
     for rows in ([(i, 1) for i in range(9)], [(i, 1) for i in range(9, 30)], [(99, 2)]):

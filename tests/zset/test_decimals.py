@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.zset.decimals import exactly, rounded, wide
+from headrace.algebra.zset.sums import exactly, rounded, wide
 
 WIDE = Context(prec=200)
 SCALES = st.integers(0, 38)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.zset import row_codes, same, same_pairs
+from headrace.algebra.zset import row_codes, same, same_pairs
 from reference import exact
 
 NAN = float("nan")

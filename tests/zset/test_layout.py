@@ -8,8 +8,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy
 from headrace.errors import Code, HeadraceError
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 
 COUNT = pa.field(WEIGHT, pa.int64())
 COLUMNS = pa.schema(

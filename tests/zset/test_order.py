@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable, same
-from headrace.zset.order import exact_keys, order_keys, ordered, refined
+from headrace.algebra.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable, same
+from headrace.algebra.zset.order import exact_keys, order_keys, ordered, refined
 from reference import compare, is_consolidated
 
 NEGATIVE_NAN = struct.unpack(">d", b"\xff\xf8\x00\x00\x00\x00\x00\x01")[0]

@@ -11,8 +11,8 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.zset import row_hash
-from headrace.zset.row_hash import hashes_of, spark_hash
+from headrace.algebra.zset import row_hash
+from headrace.algebra.zset.row_hash import hashes_of, spark_hash
 
 TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.bool_())
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.zset import sums
+from headrace.algebra.zset.sums import digits_of, float_sums, halves, segment_sums, sums_at
 from headrace.errors import Code, HeadraceError
-from headrace.zset import exact_floats
-from headrace.zset.exact_floats import digits_of, float_sums
-from headrace.zset.sums import halves, segment_sums, sums_at
 
 BIG = 2**63
 int64s = st.one_of(st.integers(-5, 5), st.integers(-BIG, BIG - 1), st.sampled_from([-BIG, BIG - 1]))
@@ -128,7 +127,7 @@ def test_floats_are_summed_alike_one_by_one_and_together(stretches: list) -> Non
     found = []
     for few in (0, 10**6):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(exact_floats, "_FEW", few)
+            patch.setattr(sums, "_FEW", few)
             found.append(float_sums(len(stretches), owners[rows], places, digits))
     np.testing.assert_array_equal(*(sums.view(np.int64) for sums in found))
     for stretch, total in zip(stretches, found[0].tolist(), strict=True):

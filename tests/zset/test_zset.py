@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.algebra.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 from headrace.errors import HeadraceError
-from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 from reference import Bag, bag, exact, is_consolidated, nonzero, plus, table_of
 from text_tables import assert_rows, table, zset
 

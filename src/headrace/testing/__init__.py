@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.testing.clock import ControlledClock
     from headrace.testing.database import TestDatabase
 
+
 __all__ = ["ControlledClock", "TestDatabase"]
 
 _HOMES = {

@@ -1,53 +1,124 @@
-"""A database for one test: rows in, the rows or the changes of views out."""
+"""A database for one test: rows in, the rows or the changes of views out.
+
+A project's definitions for a test, without the systems that they name.
+
+A stream or table that reads from another system becomes a plain one with the same columns, key,
+watermark and clauses, to which the test writes rows; its METADATA columns become plain ones. Sinks
+to other systems, connections, secrets, schemas and indexes are left out, and so is every statement
+that defines nothing, such as INSERT.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 
-from headrace.catalog import Stream, Table, View, key_of, title
 from headrace.errors import Code, HeadraceError
-from headrace.parts.written_rows import weighted
-from headrace.serving import Change, Follower
-from headrace.serving.python_values import python_rows
-from headrace.sql import Query, Verify, parse, quote_dotted
-from headrace.statements.results import last_of
-from headrace.testing.at_clock import with_clock
-from headrace.testing.clock import BEGINNING, ControlledClock, instant_of
-from headrace.testing.comparing import RowDifference, difference, rows_of
-from headrace.testing.definitions import definitions_of
-from headrace.testing.expected import (
+from headrace.execution.serving import Change, Follower
+from headrace.execution.serving.values import python_rows
+from headrace.interfaces.statements.results import last_of
+from headrace.lifecycle.inputs.rows import weighted
+from headrace.planning.catalog import Stream, Table, View, key_of, title
+from headrace.planning.sql import (
+    CreateConnection,
+    CreateIndex,
+    CreateSchema,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    CreateStream,
+    CreateTable,
+    Name,
+    Option,
+    Query,
+    Verify,
+    parse,
+    quote_dotted,
+)
+from headrace.planning.sql.definitions import DEFINING, Definitions
+from headrace.testing.clock import BEGINNING, ControlledClock, instant_of, with_clock
+from headrace.testing.comparing import (
     SIGN,
     Changes,
+    RowDifference,
     Rows,
+    TextRows,
     columns_named,
     columns_of,
+    difference,
     expected_changes,
     expected_rows,
+    rows_of,
     signed,
     summed,
     table_of_text,
 )
-from headrace.testing.text_rows import TextRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from headrace.catalog import Relation
-    from headrace.database import Database
-    from headrace.functions import Function
-    from headrace.session import Session
-    from headrace.sql import Statement
-    from headrace.sql.definitions import Definition, Definitions
-    from headrace.sql.parameters import Parameters
-    from headrace.statements.results import Result
+    from headrace.interfaces.database import Database
+    from headrace.interfaces.session import Session
+    from headrace.interfaces.statements.results import Result
+    from headrace.planning.catalog import Relation
+    from headrace.planning.functions import Function
+    from headrace.planning.sql import Statement
+    from headrace.planning.sql.definitions import Definition, Named
+    from headrace.planning.sql.parameters import Parameters
     from headrace.testing.prepared import PreparedDatabases, Template
     from headrace.types import Column, Epoch
+
+
+_LEFT_OUT: Final = (CreateConnection, CreateIndex, CreateSchema, CreateSecret)
+TESTED: Final = tuple(each for each in DEFINING if each not in _LEFT_OUT)
+"""The statements before the tests of a file that define what all of its tests need."""
+_KEPT_OPTIONS: Final = frozenset({
+    "effective_from", "retention", "timestamp", "description", "friendly_name", "topic",
+    "kafka_topic",
+})  # fmt: skip
+"""Options of streams and tables that do not name another system, or say what their rows mean."""
+
+
+def definitions_of(paths: Iterable[Path], text: str = "", file: str | None = None) -> Definitions:
+    """Return the definitions in files and directories, and in a text that replaces some.
+
+    Raises:
+        HeadraceError: as :meth:`headrace.planning.sql.definitions.Definitions.of`.
+    """
+    return Definitions.of(paths, text, file, adapted)
+
+
+def adapted(statement: Named) -> Named | None:
+    """Return a definition without the systems that it names; None if nothing of it is left."""
+    match statement:
+        case CreateTable() if statement.captured and not statement.columns:
+            return None
+        case CreateSource() | CreateConnection() | CreateIndex() | CreateSchema() | CreateSecret():
+            return None
+        case CreateSink() if not isinstance(statement.into, Name):
+            return None
+        case CreateStream() | CreateTable():
+            return without_systems(statement)
+        case _:
+            return statement
+
+
+def without_systems(statement: CreateStream | CreateTable) -> CreateStream | CreateTable:
+    """Return the statement for a plain stream or table, to which a test writes rows."""
+    options = tuple(each for each in statement.options if each.key.lower() in _KEPT_OPTIONS)
+    given = {each.key.lower() for each in statement.options}
+    if "value_format" in given and "kafka_topic" not in given:  # a relation of ksqlDB
+        options = (*options, Option("kafka_topic", statement.name.dotted, statement.name.span))
+    columns = tuple(replace(each, metadata=None) for each in statement.columns)
+    taken = replace(statement.taken, stops=False)
+    if isinstance(statement, CreateTable):
+        return replace(statement, columns=columns, options=options, taken=taken, captured=None)
+    return replace(statement, columns=columns, options=options, taken=taken)
 
 
 class TestDatabase:

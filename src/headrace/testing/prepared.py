@@ -25,23 +25,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalog import Relation, Sink, is_ksqldb, key_of
-from headrace.database import Database
-from headrace.engine.jobs.lease import SparkLease
-from headrace.engine.jobs.session import is_running, start_spark
-from headrace.engine.narrow.stored import digest_of_versions
 from headrace.errors import HeadraceError
-from headrace.settings import NO_CACHE, Settings
-from headrace.sql import CreateTableAs, ObjectKind, quote, quote_dotted
+from headrace.execution.engine.jobs.lease import SparkLease
+from headrace.execution.engine.jobs.session import is_running, start_spark
+from headrace.execution.engine.narrow.stored import digest_of_versions
+from headrace.interfaces.database import Database
+from headrace.interfaces.settings import NO_CACHE, Settings
+from headrace.planning.catalog import Relation, Sink, is_ksqldb, key_of
+from headrace.planning.sql import CreateTableAs, ObjectKind, quote, quote_dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from headrace.functions import Function
-    from headrace.sql import Statement
-    from headrace.sql.definitions import Definition
+    from headrace.planning.functions import Function
+    from headrace.planning.sql import Statement
+    from headrace.planning.sql.definitions import Definition
+
 
 _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 """Flags of a JVM that runs each query a few times: the second compiler would not pay off."""

@@ -1,21 +1,25 @@
-"""Runs the tests of files."""
+"""Runs the tests of files.
+
+The outcomes of tests in the XML of JUnit, which servers for continuous integration read.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
+from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 
-from headrace.catalog import Stream, title
 from headrace.errors import Code, HeadraceError, unexpected
-from headrace.formats.values import RejectedValueError, from_json
-from headrace.sql import Query, parse, parse_statement
-from headrace.testing.at_clock import with_clock
-from headrace.testing.database import TestDatabase
-from headrace.testing.definitions import definitions_of
-from headrace.testing.expected import columns_of
+from headrace.io.formats.values import RejectedValueError, from_json
+from headrace.planning.catalog import Stream, title
+from headrace.planning.sql import Query, parse, parse_statement
+from headrace.testing.clock import with_clock
+from headrace.testing.comparing import columns_of
+from headrace.testing.database import TestDatabase, definitions_of
 from headrace.testing.script import (
     EndEpoch,
     ExpectChanges,
@@ -28,11 +32,55 @@ from headrace.testing.script import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from headrace.errors import Span
-    from headrace.functions import Function
+    from headrace.planning.functions import Function
     from headrace.testing.prepared import PreparedDatabases
     from headrace.testing.script import Script, ScriptStep, ScriptTest
+
+
+_NOT_XML: Final = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write_junit(file: Path, outcomes: Sequence[TestOutcome]) -> None:
+    """Write a report with one suite for each file of tests.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    root = ET.Element("testsuites")
+    suites: dict[str, list[TestOutcome]] = {}
+    for each in outcomes:
+        suites.setdefault(str(each.script.file), []).append(each)
+    for name, found in suites.items():
+        failures = [each.failure for each in found if each.failure is not None]
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            name=name,
+            tests=str(len(found)),
+            failures=str(sum(not each.is_error for each in failures)),
+            errors=str(sum(each.is_error for each in failures)),
+            time=f"{sum(each.seconds for each in found):.3f}",
+        )
+        for each in found:
+            case = ET.SubElement(
+                suite,
+                "testcase",
+                classname=name,
+                name=each.test.name,
+                file=name,
+                line=str(each.test.line),
+                time=f"{each.seconds:.3f}",
+            )
+            if each.failure is not None:
+                text = _NOT_XML.sub("\ufffd", str(each.failure))
+                kind = "error" if each.failure.is_error else "failure"
+                ET.SubElement(case, kind, message=text.split("\n", 1)[0]).text = text
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ET.indent(root)
+    ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,17 +24,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.errors import Code, HeadraceError, Span, unknown
-from headrace.sql import Query, Statement, parse_statement, split
+from headrace.planning.sql import Query, Statement, parse_statement, split
 from headrace.testing.clock import BEGINNING, instant_of, length_of
-from headrace.testing.definitions import TESTED
-from headrace.testing.text_rows import TextRows
+from headrace.testing.comparing import TextRows
+from headrace.testing.database import TESTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from headrace.sql import StatementText
+    from headrace.planning.sql import StatementText
+
 
 _LINE: Final = re.compile(r"^[ \t]*--([@|])(.*)$", re.MULTILINE)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.sql.lexer import tokens
-from headrace.statements.changing.query_rows import is_repeatable
+from headrace.interfaces.statements.changing.inserts import is_repeatable
+from headrace.planning.sql.lexer import tokens
 
 
 @pytest.mark.parametrize("text", ["now()", "array(1, (2))", "TIMESTAMP '2026-01-01T00:00:00Z'"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as t
 
-from headrace.statements.sinks.columns import is_exact_cast
+from headrace.interfaces.statements.sinks.destination import is_exact_cast
 
 
 @pytest.mark.parametrize(

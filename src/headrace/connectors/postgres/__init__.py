@@ -1,1 +1,0 @@
-"""PostgreSQL: captured tables, followed by transaction, and sinks into tables."""

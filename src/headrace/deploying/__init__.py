@@ -1,1 +1,0 @@
-"""Deploying a project's definitions: what differs from a database, and the changes, in order."""

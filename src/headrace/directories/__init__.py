@@ -1,1 +1,0 @@
-"""Data directories: their paths, and the lock of the process that has one open."""

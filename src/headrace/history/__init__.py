@@ -1,1 +1,0 @@
-"""Keeps views equal to their logs: dirty slices, the change classifier, replays, reconciliation."""

@@ -1,0 +1,1 @@
+"""Bytes and systems: formats, and connectors."""

@@ -1,0 +1,1 @@
+"""What becomes of relations: definitions, inputs, facts, history, copies."""

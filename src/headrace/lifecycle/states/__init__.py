@@ -1,0 +1,1 @@
+"""Published states as statements see them: reading, evaluating, following, and rights."""

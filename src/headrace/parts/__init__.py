@@ -1,1 +1,0 @@
-"""The parts of one open database that statements use; each makes one promise."""

@@ -1,1 +1,0 @@
-"""Epochs: planning, running and committing them; backfill, compaction and deliveries."""

@@ -1,0 +1,1 @@
+"""What is kept: the record of epochs, and the log of each stream and table."""
