@@ -99,14 +99,18 @@ class Retirement:
         for view in state.catalog.views_in_order():
             if stream.id not in state.unkept(view) or view.id in state.stopped:
                 continue
-            time = self.left_by(view, stream, retired)
-            stands = state.lagging.get(view.id)
-            clock = loop.ledger.epochs.clock(None if stands is None else stands.epoch)
-            if time is not None and time <= clock:
+            if self.have_left(view, stream, retired):
                 begun.append(view.build)
         if begun:
             with loop.between():
                 loop.ledger.builds.begin(stream.id, retired.start, begun)
+
+    def have_left(self, view: View, stream: Stream, retired: Retired) -> bool:
+        """Whether a view keeps nothing of some events, since its conditions on the clock do not."""
+        time = self.left_by(view, stream, retired)
+        stands = self.loop.published.current.lagging.get(view.id)
+        clock = self.loop.ledger.epochs.clock(None if stands is None else stands.epoch)
+        return time is not None and time <= clock
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:
         """Return the events that a retention would retire from a stream; None if none are due.

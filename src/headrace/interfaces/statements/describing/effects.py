@@ -133,7 +133,11 @@ class AlterationEffects:
             lost = lost_events(stream, self.reader.ledger.head, due)
             why = f"keeps rows of {lost}, and can no longer be verified or computed again"
         for view in self._above(name):
-            if stream.id in view.depends_on:
+            if stream.id not in view.depends_on:
+                continue
+            if due is not None and self.retirement.have_left(view, stream, due):
+                yield view, RepairPath.NONE, f"unchanged: it shows nothing of {lost}", None
+            else:
                 yield view, RepairPath.NONE, why, None
 
     def _above(self, name: Name) -> list[View]:
