@@ -60,7 +60,7 @@ def changed(db: headrace.Database, after: Epoch) -> dict[str, int]:
     db.flush()
     ledger, last = db.parts.ledger, db.last_epoch()
     return {
-        v.name: sum(run.rows for run in ledger.spines.delta_runs(rows_of(v.id), after, last))
+        v.name: sum(run.file.rows for run in ledger.spines.delta_runs(rows_of(v.id), after, last))
         for v in db.parts.reader.catalog.views_in_order()
     }
 
