@@ -182,6 +182,7 @@ def test_a_server_that_is_asked_to_end_ends_quietly_beside_a_wide_step(ending, c
         assert "Traceback" not in said
         assert "EOFError" not in said
         with headrace.connect(tmp_path / "data", continuous=False) as db:
+            db.sql("DROP MATERIALIZED VIEW m")
             assert db.sql("SELECT count(*) FROM s").fetchall() == [(rows,)]
     finally:
         if server.process is not None:
