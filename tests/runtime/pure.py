@@ -60,7 +60,7 @@ from headrace.execution.runtime.uploads import Uploads
 from headrace.execution.serving import Contents, History
 from headrace.files.mounts import store_of, upload_by
 from headrace.lifecycle.inputs.log import with_correction
-from headrace.lifecycle.states.stopped import quarantined_count, quarantined_rows
+from headrace.lifecycle.states.quarantined import quarantined_count, quarantined_rows
 from headrace.planning.catalog import (
     CONTINUOUS,
     Catalog,

@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from headrace.execution.engine.running import Jobs
     from headrace.execution.runtime.fill_parts import Sizes
     from headrace.planning.catalog import PlainView, Relation
+    from headrace.planning.catalyst.analysed import Analysed
     from headrace.planning.catalyst.plan import Plan
     from headrace.planning.catalyst.scala import Scala
-    from headrace.planning.catalyst.select import Analysed
     from headrace.planning.circuit import Circuit, Node, Sliced
     from headrace.planning.circuit.reuse import Input
 

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.planning.catalog import Relation, View
+    from headrace.planning.catalyst.analysed import Analysed
     from headrace.planning.catalyst.plan import Attribute
     from headrace.planning.catalyst.planner import Planner
     from headrace.planning.catalyst.scala import Scala
-    from headrace.planning.catalyst.select import Analysed
     from headrace.planning.catalyst.transplant import Transplant
     from headrace.planning.circuit import Circuit, InputGuard, Node, Output
     from headrace.types import DataType, RelationId

@@ -78,10 +78,10 @@ if TYPE_CHECKING:
     from headrace.execution.runtime.fill_parts import Sizes, Takeover
     from headrace.execution.runtime.ports import Stepped, StepPlan
     from headrace.execution.runtime.step import Report, Step
+    from headrace.planning.catalyst.analysed import Analysed
     from headrace.planning.catalyst.planner import Planner
     from headrace.planning.catalyst.python import Registered
     from headrace.planning.catalyst.scala import Scala
-    from headrace.planning.catalyst.select import Analysed
     from headrace.planning.circuit import Node
     from headrace.planning.functions import Function
     from headrace.types import ArrangementId, BuildId, RelationId

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from headrace.execution.engine.reading.pulls import Prepared
-    from headrace.planning.catalyst.select import Shape
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.storage.log import Page, Pruning
     from headrace.types import RelationId
 

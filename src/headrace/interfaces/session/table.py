@@ -69,11 +69,8 @@ from headrace.interfaces.statements.describing.effects import (
 )
 from headrace.interfaces.statements.describing.explanations import Explanations, ReusedState
 from headrace.interfaces.statements.describing.listings import Listings
-from headrace.interfaces.statements.describing.relations import (
-    NameListings,
-    RelationListings,
-    TokenListings,
-)
+from headrace.interfaces.statements.describing.names import NameListings, TokenListings
+from headrace.interfaces.statements.describing.relations import RelationListings
 from headrace.interfaces.statements.describing.states import StateListings
 from headrace.interfaces.statements.functions import Acknowledging, FunctionChanges, Resuming
 from headrace.interfaces.statements.reading.following import QueryFollowing

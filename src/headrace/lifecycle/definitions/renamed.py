@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headrace.planning.catalog import Defined, Index, Relation
+    from headrace.planning.catalyst.analysed import Analysed
     from headrace.planning.catalyst.planner import Planner
-    from headrace.planning.catalyst.select import Analysed
     from headrace.planning.catalyst.written import RelationPlace
     from headrace.planning.sql import Statement
     from headrace.planning.sql.lexer import Token

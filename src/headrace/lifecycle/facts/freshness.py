@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.lifecycle.states.stopped import quarantined_count
+from headrace.lifecycle.states.quarantined import quarantined_count
 from headrace.planning.catalog.naming import HIDDEN
 from headrace.types import Offset
 

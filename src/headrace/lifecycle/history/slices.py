@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.states.evaluating import Snapshots
     from headrace.lifecycle.states.reader import Reader
     from headrace.planning.catalog import Catalog, Relation, View
-    from headrace.planning.catalyst.select import Shape
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.sql import Fragment, SliceOf
     from headrace.storage.ledger import Ledger
     from headrace.types import RelationId

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.states.reader import Reader
     from headrace.lifecycle.states.system_relations import SystemRows
     from headrace.planning.catalog import Catalog, Relation, Table, View
-    from headrace.planning.catalyst.select import Analysed, Shape
+    from headrace.planning.catalyst.analysed import Analysed, Shape
     from headrace.storage.log import Events
     from headrace.types import RelationId
 

@@ -33,7 +33,7 @@ from headrace.execution.engine.reading.scans.expressions import INTEGERS, is_exa
 from headrace.execution.engine.reading.scans.tree import Ordering, Value
 from headrace.io.formats.literals import Date, NoLiteral, Timestamp, literal, plain_value
 from headrace.planning.catalog import Stream, Table, View
-from headrace.planning.catalyst.select import Shape
+from headrace.planning.catalyst.analysed import Shape
 from headrace.planning.sql.lexer import Token, TokenKind
 from headrace.planning.sql.plain import (
     Among,

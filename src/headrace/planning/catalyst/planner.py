@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_js
 from headrace.errors import Code, HeadraceError, Span, unknown
 from headrace.planning.catalog import FUNCTION_VIEW, PlainView, View, with_rowtime
 from headrace.planning.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
+from headrace.planning.catalyst.analysed import Analysed, QueryProperties, Shape
 from headrace.planning.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.planning.catalyst.constants import (
     VALUES_PARSED,
@@ -76,16 +77,7 @@ from headrace.planning.catalyst.scala import (
     part,
     scala_of,
 )
-from headrace.planning.catalyst.select import (
-    LATEST,
-    Analysed,
-    Edition,
-    Optimised,
-    QueryProperties,
-    Selected,
-    Shape,
-    stored_by,
-)
+from headrace.planning.catalyst.select import LATEST, Edition, Optimised, Selected, stored_by
 from headrace.planning.catalyst.ties import REORDERING, with_ties_marked
 from headrace.planning.catalyst.transplant import Transplant
 from headrace.planning.catalyst.written import Substitution, WrittenNames, with_one_word_names

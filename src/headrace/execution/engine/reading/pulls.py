@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from headrace.execution.engine.reading.scans import Scans
     from headrace.execution.serving import Contents as ServingContents
     from headrace.planning.catalog import Catalog, Relation
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.catalyst.evaluation import Evaluation
     from headrace.planning.catalyst.scala import Scala
-    from headrace.planning.catalyst.select import Optimised, Shape
+    from headrace.planning.catalyst.select import Optimised
     from headrace.storage.log import Events
     from headrace.types import RelationId
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from headrace.execution.engine.leaves import Leaves
     from headrace.execution.runtime.step import Share
     from headrace.execution.serving import Contents
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.catalyst.python import Registered
-    from headrace.planning.catalyst.select import Shape
     from headrace.storage.log import Events
     from headrace.types import RelationId
 

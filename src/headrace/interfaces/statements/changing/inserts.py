@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.inputs.log import Log
     from headrace.lifecycle.states.evaluating import Snapshots
     from headrace.lifecycle.states.reader import Reader
-    from headrace.planning.catalyst.select import Shape
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.sql import Insert, OnConflict
     from headrace.planning.sql.lexer import Token
     from headrace.storage.ledger import ProducerPosition

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.states.evaluating import Snapshots
     from headrace.lifecycle.states.reader import Reader
     from headrace.planning.catalog import Catalog, Relation
-    from headrace.planning.catalyst.select import Shape
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.sql import Statement
     from headrace.storage.ledger import ProducerPosition
     from headrace.types import RelationId

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.inputs.log import Log
     from headrace.lifecycle.states.evaluating import Evaluator, Snapshots
     from headrace.lifecycle.states.reader import Reader
-    from headrace.planning.catalyst.select import Shape
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.sql import Name
     from headrace.types import Column, Offset, RelationId, Schema
 

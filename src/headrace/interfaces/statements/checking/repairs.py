@@ -27,12 +27,8 @@ from headrace.execution.runtime.fill import Fill
 from headrace.execution.runtime.published import STOPPED, WAITING
 from headrace.execution.runtime.replay import Damage, TableRebuild
 from headrace.interfaces.statements.results import Listed, Progress
-from headrace.lifecycle.states.stopped import (
-    mark_stopped,
-    quarantined_count,
-    stopped_above,
-    stopped_after,
-)
+from headrace.lifecycle.states.quarantined import quarantined_count
+from headrace.lifecycle.states.stopped import mark_stopped, stopped_above, stopped_after
 from headrace.planning.catalog import PlainView, Sink, Table, View
 from headrace.planning.catalog.naming import HIDDEN, shown_name
 from headrace.planning.catalyst.fence import REGISTER

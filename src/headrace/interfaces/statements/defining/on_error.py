@@ -11,7 +11,7 @@ from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.interfaces.statements.checking.repairs import restarted_note
 from headrace.interfaces.statements.defining.view_options import HISTORY, history_of
 from headrace.interfaces.statements.results import Progress
-from headrace.lifecycle.states.stopped import quarantined_rows
+from headrace.lifecycle.states.quarantined import quarantined_rows
 from headrace.planning.catalog import Stream, Table, View, title
 from headrace.planning.circuit.digest import stamped
 from headrace.types import holds, rows_of

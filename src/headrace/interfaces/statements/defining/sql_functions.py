@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.definitions.definer import Definer
     from headrace.lifecycle.states.reader import Reader
     from headrace.planning.catalog import Catalog, Defined
-    from headrace.planning.catalyst.select import Analysed
+    from headrace.planning.catalyst.analysed import Analysed
     from headrace.planning.sql import CreateFunction, DropFunction
 
 

@@ -21,7 +21,7 @@ from headrace.interfaces.statements.describing.explanations import sizes
 from headrace.interfaces.statements.describing.relations import DESCRIBED, described, listed
 from headrace.interfaces.statements.results import Listed, Result, shown_time
 from headrace.lifecycle.facts.openlineage_events import as_json
-from headrace.lifecycle.states.stopped import quarantined_rows
+from headrace.lifecycle.states.quarantined import quarantined_rows
 from headrace.planning.catalog import (
     FUNCTION_VIEW,
     PlainView,

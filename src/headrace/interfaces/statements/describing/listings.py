@@ -11,11 +11,8 @@ from headrace.planning.sql import Listing
 if TYPE_CHECKING:
     from headrace.interfaces.statements.checking.reconciliations import Reconciliations
     from headrace.interfaces.statements.describing.descriptions import Errors
-    from headrace.interfaces.statements.describing.relations import (
-        NameListings,
-        RelationListings,
-        TokenListings,
-    )
+    from headrace.interfaces.statements.describing.names import NameListings, TokenListings
+    from headrace.interfaces.statements.describing.relations import RelationListings
     from headrace.interfaces.statements.describing.states import StateListings
     from headrace.interfaces.statements.results import Listed, Result
     from headrace.planning.sql import Show

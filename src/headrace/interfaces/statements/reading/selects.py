@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.lifecycle.states.evaluating import Snapshots
     from headrace.lifecycle.states.reader import Reader
     from headrace.planning.catalog import Catalog
-    from headrace.planning.catalyst.select import Shape
+    from headrace.planning.catalyst.analysed import Shape
     from headrace.planning.dialects import WithEpochs
     from headrace.planning.sql import CopyTo
     from headrace.planning.sql.as_of import PairsAsOf
