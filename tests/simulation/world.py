@@ -237,7 +237,7 @@ class World:
         self.views = 0
         self.failure: BaseException | None = None
         self.happenings: dict[str, Callable[[World], None]] = {}
-        """What may happen while something is slow, by name; see ``steps.py``."""
+        """What may happen while something is slow, by name; see ``rules.py``."""
         self.checked: tuple[object, ...] = ()
         self.read: dict[RelationId, tuple[object, Counter[tuple[int, ...]]]] = {}
         self.sunk = (0, 0)

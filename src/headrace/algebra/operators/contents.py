@@ -1,4 +1,6 @@
-"""The contents of a view or a stream, as the sum of its deltas.
+"""Contents: the sum of deltas, the last change of each key, and keys that are unique.
+
+The contents of a view or a stream, as the sum of its deltas.
 
 Algebra: the identity; the state is the integral of the input::
 

@@ -1,4 +1,6 @@
-"""``SELECT ... FROM left JOIN right ON left.key = right.key``: all pairs with equal keys.
+"""Joins by equal keys: inner, semi, anti and outer; and rows without pairs for any condition.
+
+``SELECT ... FROM left JOIN right ON left.key = right.key``: all pairs with equal keys.
 
 Algebra: bilinear. Both sides may change in one epoch; with ``ΔL = L⁺ - L⁻``::
 
@@ -29,9 +31,9 @@ Algebra: the inner part is bilinear; a row without a partner occurs once, padded
 State: both inputs by key, and how many rows the other side has under each key.
 Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs added and removed, plus the rows whose key
 gets its first partner or loses its last one.
-Which rows gain or lose their partner is computed in :mod:`~headrace.algebra.operators.pairs`. A
-join ON more than equalities is an inner join, whose pairs :mod:`~headrace.algebra.operators.joins`
-counts; which of the two a query gets is decided in :mod:`headrace.planning.circuit.differentiate`.
+Which rows gain or lose their partner is computed in ``pairs.py``. A join ON more than equalities is
+an inner join, whose pairs :class:`Matches` counts; which of the two a query gets is decided in
+:mod:`headrace.planning.circuit.differentiate`.
 NULL: equals nothing, so a row with a NULL key has no partner: it is emitted, but not stored.
 
 Outer, semi and anti joins ``ON`` any condition: a row is unmatched while it has no pairs.
@@ -79,7 +81,7 @@ class InnerJoin(StatefulOperator):
     output has the columns of ``pairs.schema``; it is not consolidated. If ``alone`` asks for the
     rows of the left or the right side, the output also has ``__row`` and, besides the pairs, the
     changed rows of these sides, not paired. With them, once a further condition has been applied
-    to the pairs, :class:`~headrace.algebra.operators.joins.Matches` finds the rows without a pair.
+    to the pairs, :class:`Matches` finds the rows without a pair.
     """
 
     pairs: Pairs
@@ -161,7 +163,7 @@ def emitted(pairs: Pairs, emits: Emits, matched: ZSet, unmatched: ZSet) -> pa.Ta
 class OuterJoin(StatefulOperator):
     """Pair rows as an inner join does, and emit the rows without a partner of one or both sides.
 
-    The inputs are as in :class:`~headrace.algebra.operators.joins.InnerJoin`. The output has the
+    The inputs are as in :class:`InnerJoin`. The output has the
     columns of ``pairs.schema``; the hash of a row without a partner is that of its own key.
     """
 

@@ -1,4 +1,6 @@
-"""Write packs: immutable files with the runs of one writer, one after the other.
+"""Packs, and the partitions of the hash space that runs are written by.
+
+Write packs: immutable files with the runs of one writer, one after the other.
 
 Each run has consolidated rows, begins at an aligned position, so that it can be mapped, and has its
 own checksum. It is an Arrow stream for each batch: a small one of a single batch, a large one of

@@ -1,4 +1,6 @@
-"""Messages to a query process, and its answers, as pickled values.
+"""A child process for queries: how it is asked, its messages, and what is refused before.
+
+Messages to a query process, and its answers, are pickled values.
 
 Both ends are the same program of the same user, connected by a socket pair.
 

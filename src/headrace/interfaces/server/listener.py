@@ -1,4 +1,4 @@
-"""The HTTP server: runs the application on a socket, on its own thread.
+"""The HTTP server: the application, its limits, and the thread that runs it on a socket.
 
 Refuses requests that another site's page made a browser send.
 

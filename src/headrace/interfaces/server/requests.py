@@ -1,4 +1,6 @@
-"""Strict parsing of requests: missing, unknown and wrongly typed values are refused.
+"""What a client sends and is answered: requests, tokens, errors and results.
+
+Requests are parsed strictly: missing, unknown and wrongly typed values are refused.
 
 Tokens: what a client has seen or written, so that a later read can be required to show it.
 

@@ -6,9 +6,9 @@ The walk of a message:
    ``kafka/client.py``, which asks the brokers. ``kafka/source.py`` takes what has arrived in
    the partitions, from the position that the ledger has, and decodes a backlog ahead of what is
    landed. ``formats`` decodes the values into rows and rejects: ``messages.py`` JSON,
-   ``avro.py`` and ``protobuf.py`` by the schemas of a registry (``protobuf.py``),
+   ``avro.py`` and ``protobuf.py`` by the schemas of a registry,
    ``csv_text.py`` CSV. What messages change in a table is decided in ``io/formats/upserts.py``
-   (each is appended), ``io/formats/upserts.py`` (a message with a key and no value, a
+   (each is appended, or by ``Upserts`` a message with a key and no value, a
    *tombstone* of Kafka, becomes a row of weight -1) and ``io/formats/captured.py`` (Debezium
    and its like); ``io/connectors/message_formats.py`` chooses among them.
 2. Changes of a table that depend on its rows, such as a value that was not sent, are completed

@@ -3,9 +3,9 @@
 A value that its column cannot hold is rejected by the rule of :mod:`headrace.io.formats.fitting`. A
 column whose type fits no value of the target column is an error of the whole file.
 
-Parquet files: row groups in batches of rows; see :mod:`headrace.io.formats.columnar`.
+Parquet files are read by row groups, in batches of rows.
 
-ORC files: stripe by stripe; see :mod:`headrace.io.formats.columnar`.
+ORC files are read stripe by stripe.
 
 A file says in which calendar its dates are: that of :mod:`headrace.io.formats.calendars`, in which
 ORC's library for Java writes by default, or the proleptic Gregorian one. Arrow

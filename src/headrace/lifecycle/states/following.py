@@ -1,4 +1,6 @@
-"""The published state as a process sees it that only reads the ledger, which another one writes.
+"""States that another process publishes: its ledger is followed, and a cache kept full.
+
+The published state as a process sees it that only reads the ledger, which another one writes.
 
 Follows a ledger that another process writes.
 

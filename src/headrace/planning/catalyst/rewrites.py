@@ -1,4 +1,6 @@
-"""Rewrites of analysed plans for which Spark's optimiser would return wrong rows.
+"""Rewrites of whole plans before and after Spark's optimiser, and the rules that it is given.
+
+Rewrites of analysed plans for which Spark's optimiser would return wrong rows.
 
 Gives map keys that Spark leaves without a type a type that Arrow supports.
 

@@ -14,7 +14,7 @@ or by ``CREATE STREAM | TABLE ... AS`` and a query of ksqlDB.
 
 Otherwise, forms have Spark's meaning. ``CREATE STREAM ... AS`` is a statement of ksqlDB alone: in
 its query, functions with another meaning there are refused if nothing else decides
-(:func:`refuse_ambiguous`).
+(``refuse_undecided`` in ``translate.py``).
 
 ksqlDB's joins of two streams within a time: ``a JOIN b WITHIN 1 HOUR ON a.x = b.x``.
 
@@ -29,11 +29,10 @@ In ksqlDB, ``FILTER``, ``REDUCE`` and ``TRANSFORM`` also take maps, with lambdas
 value. The number of parameters decides which: unlike Spark, ksqlDB never passes the index of an
 element.
 
-Meanings of functions in queries over relations that were declared as in ksqlDB.
-
-They extend those of :mod:`headrace.planning.dialects.ksqldb`, which any query of ksqlDB has. The
-two are separate because stored views are planned again from their text, and must keep their
-meaning: earlier versions did not store how relations were declared.
+Functions are translated by two tables: those of any query of ksqlDB, and those of queries over
+relations that were declared as in ksqlDB. They stay apart because stored views are planned again
+from their text, and must keep their meaning: earlier versions did not store how relations were
+declared.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ EPOCH 3 [TO EPOCH 17]`` is the same, and ``TIMESTAMP '...'`` can be written for 
 ``FROM AS_OF(TABLE pairs, ...)`` is a relation, too: see
 :mod:`headrace.planning.dialects.asof_joins`.
 
-``FOR SYSTEM_TIME AS OF`` after a versioned table chooses versions by their dates instead: see
-:mod:`headrace.planning.dialects.table_versions`.
+``FOR SYSTEM_TIME AS OF`` after a versioned table chooses versions by their dates instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Builds of views, and frontiers: how far the builds that move together have read their inputs.
+"""What the ledger keeps of relations: builds, deliveries, and how the database did.
+
+Builds of views, and frontiers: how far the builds that move together have read their inputs.
 
 A view's contents are its own, and so is its changelog. A build is one program that computes them,
 with the state of its operators. One build *serves*: its deltas are the view's. Another may be

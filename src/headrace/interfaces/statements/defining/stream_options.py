@@ -1,6 +1,6 @@
-"""Options of statements that are true or false.
+"""The options of a stream or table: event time, retention, which rows it accepts, versions.
 
-Options whose values are lengths of time.
+Also how options are read that are true or false, or lengths of time.
 
 The event time of a stream, declared by ``timestamp`` and ``timestamp_format``.
 

@@ -1,4 +1,6 @@
-"""``history`` of a view: how long its former states can be read.
+"""The options of a materialized view: history, ttl, swapping, refreshes, its declared key.
+
+``history`` of a view: how long its former states can be read.
 
 ``ttl`` of a view: rows whose time column is older than that are removed as time passes.
 

@@ -1,10 +1,7 @@
-"""EXPLAIN CHANGE of ALTERs of streams and tables: what goes on, and what refuses.
+"""EXPLAIN CHANGE: the effect of a statement on each view, without running it.
 
-EXPLAIN CHANGE of statements that fill views again, or let other builds of them serve.
-
-EXPLAIN CHANGE of statements that change the catalog: their effect on each view.
-
-EXPLAIN CHANGE: the effect of a statement on each view, without running it.
+Three kinds of statements change views: ALTERs of streams and tables, what fills views again or lets
+other builds of them serve, and all else that changes the catalog.
 """
 
 from __future__ import annotations
